@@ -1,0 +1,61 @@
+"""The ways to run the server, by name: aiocuda's, and PyTorch's to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import model
+from batching import Batch, Text
+from metering import Meter
+from scheduler import Scheduler
+from sizes import Sizes, draw_weights
+
+
+class Way(Protocol):
+    """What the server needs of a way."""
+
+    batch: Batch
+    meter: Meter
+
+    def add(self, text: Text) -> None:
+        """Let a text wait for its turn."""
+
+    async def warm_up(self) -> None:
+        """Have all ready for the first text."""
+
+    async def run(self) -> None:
+        """Answer texts until the task is cancelled."""
+
+
+async def by_aiocuda(sizes: Sizes, max_waiting: int, multiply: model.Multiply = model.by_cublas) -> Scheduler:
+    """Answer with aiocuda."""
+    return Scheduler(await model.load(sizes, draw_weights(sizes), multiply), max_waiting)
+
+
+async def by_aiocuda_and_torch(sizes: Sizes, max_waiting: int) -> Scheduler:
+    """Answer with aiocuda, and have PyTorch multiply matrices, as it does in the ways below: the same kernels."""
+    return await by_aiocuda(sizes, max_waiting, model.by_torch)
+
+
+def by_torch(name: str) -> Callable[[Sizes, int], Awaitable[Way]]:
+    """Return a way of torch_ways.py, which needs PyTorch and a GPU."""
+
+    async def made(sizes: Sizes, max_waiting: int) -> Way:
+        import torch_model
+        import torch_ways
+
+        kind: Any = getattr(torch_ways, name)
+        way: Way = kind(torch_model.TorchDecoder(sizes, draw_weights(sizes)), max_waiting)
+        return way
+
+    return made
+
+
+WAYS: dict[str, Callable[[Sizes, int], Awaitable[Way]]] = {
+    "a": by_torch("Synchronous"),
+    "b": by_torch("Threads"),
+    "c": by_torch("Overlapped"),
+    "d": by_aiocuda_and_torch,
+    "aiocuda": by_aiocuda,
+}
