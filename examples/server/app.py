@@ -1,7 +1,8 @@
 """The server: a transformer behind HTTP, which streams tokens as server-sent events.
 
 Run: uvicorn --app-dir examples/server app:app
-SERVER_SIZE is one of sizes.py (tiny), SERVER_WAY one of ways.py (aiocuda), SERVER_WAITING how many texts may wait (256).
+SERVER_SIZE is one of sizes.py (tiny), SERVER_WAY one of ways.py (aiocuda). SERVER_WAITING says how many texts may wait
+(256).
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class Text:
 
     prompt: Sequence[int]
     limit: int
-    give: Callable[[int | None | Exception], None]  # a token; None is the end
+    give: Callable[[int | Exception | None], None]  # a token; None is the end
     temperature: float = 0
     seed: int = 0
     stop: int | None = None
@@ -200,15 +200,16 @@ class Batch:
         for position in range(text.planned, len(text.prompt)):
             yield text.slot, position, text.prompt[position]
 
-    def _packed(self, rows: Sequence[object], picks: Sequence[tuple[int, int, int, float]]) -> NDArray[np.int32]:
+    def _packed(
+        self, rows: Sequence[tuple[int, int, int]], picks: Sequence[tuple[int, int, int, float]]
+    ) -> NDArray[np.int32]:
         """Lay out what kernels.cu describes: tables, picks, rows; what is not used is -1."""
         sizes = self._sizes
         bucket = next(bucket for bucket in sizes.buckets if bucket >= len(rows))
         packed_picks = np.full((sizes.slots, 4), -1, PLAN)
         if picks:
-            numbers, temperatures = [pick[:3] for pick in picks], [pick[3] for pick in picks]
-            packed_picks[: len(picks), :3] = numbers
-            packed_picks[: len(picks), 3] = np.array(temperatures, np.float32).view(PLAN)
+            packed_picks[: len(picks), :3] = [pick[:3] for pick in picks]
+            packed_picks[: len(picks), 3] = np.array([pick[3] for pick in picks], np.float32).view(PLAN)
         packed_rows = np.full((bucket, 3), -1, PLAN)
         packed_rows[: len(rows)] = rows
         return np.concatenate([self._tables.ravel(), packed_picks.ravel(), packed_rows.ravel()])

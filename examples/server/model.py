@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from sizes import BF16, PAGE, HostWeights, Layer, Sizes, Weights, turns
@@ -27,25 +27,24 @@ WARP, READERS, SPREAD = 32, 4, 256  # threads of a warp; warps of a block of att
 ROW, PICK, TIMES = 3, 4, 4  # numbers of a row and of a pick; numbers behind the tokens that are the step's times
 
 Array = ac.DeviceOp[ac.DeviceArray]
-Multiply = Callable[[Any, ac.DeviceArray, "Array | None"], Any]
+Multiply = Callable[[Any, ac.DeviceArray, Any, bool], Any]
 
 
-def by_cublas(x: Any, matrix: ac.DeviceArray, added_to: Array | None = None) -> Array:
-    """Describe rows times a matrix that has a row for each output: a new array, or added to one."""
-    return ac.linalg.matmul(x, matrix.T, added_to, beta=0 if added_to is None else 1)
+def by_cublas(x: Any, matrix: ac.DeviceArray, out: Any, is_added: bool = False) -> Array:
+    """Describe rows times a matrix that has a row for each output: `out` becomes it, or it is added."""
+    return ac.linalg.matmul(x, matrix.T, out, beta=int(is_added))
 
 
-def by_torch(x: Any, matrix: ac.DeviceArray, added_to: Array | None = None) -> Array:
-    """Describe the same with PyTorch's choice of cuBLAS's kernels, which is what the other ways run (`compare.py`)."""
+def by_torch(x: Any, matrix: ac.DeviceArray, out: Any, is_added: bool = False) -> Array:
+    """Describe the same with those of cuBLAS's kernels that PyTorch chooses, as the other ways run them."""
     import torch
+
     from aiocuda.interop.torch import op
 
-    if added_to is None:
-        return op(lambda x, matrix: x @ matrix.T, x, matrix, stateless=True)
-    return op(
-        lambda out, x, matrix: torch.addmm(out, x, matrix.T, out=out), added_to, x, matrix,
-        writes=[added_to], stateless=True,
-    )  # fmt: skip
+    def multiply(out: Any, x: Any, matrix: Any) -> Any:
+        return torch.addmm(out, x, matrix.T, beta=int(is_added), out=out)
+
+    return op(multiply, out, x, matrix, writes=[out], stateless=True)
 
 
 def block_for(n: int) -> int:
@@ -71,10 +70,10 @@ class Decoder:
         self._weights, self._turns, self._caches, self._multiply = weights, turns, caches, multiply
         self._last, self._told, self._began = last, told, began
         self._attend = ac.kernel(SOURCE, f"attend<{sizes.head_width}, {READERS}>")
-        self.step = ac.compile(max_graphs=len(sizes.buckets))(self._step)
+        self.step = ac.compile(max_graphs=len(sizes.buckets))(self.described)
 
-    def _step(self, plan: ac.DeviceArray) -> Array:
-        """Describe a step: what the plan says, for so many rows as it has."""
+    def described(self, plan: Any) -> Array:
+        """Describe a step: what the plan says, for so many rows as it has. `step` is the same as a graph."""
         sizes, width = self.sizes, self.sizes.width
         tables_end = sizes.slots * sizes.pages_each
         picks_end = tables_end + PICK * sizes.slots
@@ -92,11 +91,12 @@ class Decoder:
             x = self._mlp(layer, x, count)
         normed = ac.empty((picked, width), BF16)
         normed = rms_norm_picked(x, self._weights.gain, picks, normed, width, grid=picked, block=block_for(width))
-        logits = self._multiply(normed, self._weights.embedding, None)
+        logits = ac.empty((picked, sizes.vocabulary), BF16)
+        logits = self._multiply(normed, self._weights.embedding, logits, False)
         chosen = ac.empty(picked + TIMES, np.int32)
         block = block_for(sizes.vocabulary)
         _, chosen = choose(logits, picks, rows, self._last, chosen, sizes.vocabulary, began, grid=picked, block=block)
-        return cast("Array", chosen)
+        return chosen
 
     def _normal(self, x: Any, gain: ac.DeviceArray, count: int) -> Any:
         width = self.sizes.width
@@ -105,7 +105,8 @@ class Decoder:
     def _attention(self, layer: Layer[ac.DeviceArray], cache: Any, x: Any, rows: Any, tables: Any, count: int) -> Any:
         sizes, (keys, values) = self.sizes, cache
         shared = sizes.heads, sizes.kv_heads
-        projected = self._multiply(self._normal(x, layer.attention_gain, count), layer.projection, None)
+        normed, projected = self._normal(x, layer.attention_gain, count), ac.empty((count, sizes.projected), BF16)
+        projected = self._multiply(normed, layer.projection, projected, False)
         projected, keys, values = rotate_and_keep(
             projected, self._turns, rows, tables, keys, values, *shared, sizes.head_width, sizes.pages_each,
             grid=(sizes.heads + 2 * sizes.kv_heads, count), block=block_for(sizes.head_width // 2),
@@ -115,13 +116,15 @@ class Decoder:
             projected, rows, tables, keys, values, mixed, *shared, sizes.pages_each,
             grid=(sizes.heads, count), block=READERS * WARP,
         )  # fmt: skip
-        return self._multiply(mixed, layer.output, x)
+        return self._multiply(mixed, layer.output, x, True)
 
     def _mlp(self, layer: Layer[ac.DeviceArray], x: Any, count: int) -> Any:
         hidden, block = self.sizes.hidden, block_for(self.sizes.hidden)
-        both = self._multiply(self._normal(x, layer.mlp_gain, count), layer.gate_and_up, None)
+        normed, both = self._normal(x, layer.mlp_gain, count), ac.empty((count, 2 * hidden), BF16)
+        both = self._multiply(normed, layer.gate_and_up, both, False)
         through = ac.empty((count, hidden), BF16)
-        return self._multiply(swiglu(both, through, hidden, grid=(-(-hidden // block), count), block=block), layer.down, x)
+        through = swiglu(both, through, hidden, grid=(-(-hidden // block), count), block=block)
+        return self._multiply(through, layer.down, x, True)
 
 
 async def load(sizes: Sizes, weights: HostWeights, multiply: Multiply = by_cublas) -> Decoder:

@@ -27,7 +27,8 @@ def scores(sizes: Sizes, weights: HostWeights, tokens: Sequence[int]) -> Floats:
         return rounded(x * scale * gain.astype(np.float32))
 
     def times(x: Floats, matrix: Floats) -> Floats:
-        return x @ matrix.astype(np.float32).T
+        product: Floats = x @ matrix.astype(np.float32).T
+        return product
 
     def turned(x: Floats) -> Floats:
         pairs = np.ascontiguousarray(x).view(np.complex64) * turned_by
@@ -67,7 +68,8 @@ def noisy(logits: Floats, position: int, temperature: float, seed: int) -> Float
     start = mixed_up(np.array([seed], np.uint32)) ^ np.uint32(position)
     hashed = mixed_up(mixed_up(start) ^ np.arange(logits.size, dtype=np.uint32))
     chances = ((hashed >> np.uint32(8)).astype(np.float32) + np.float32(0.5)) / np.float32(1 << 24)
-    return logits / np.float32(temperature) - np.log(-np.log(chances))
+    noise: Floats = -np.log(-np.log(chances))
+    return logits / np.float32(temperature) + noise
 
 
 def shortfalls(

@@ -30,24 +30,27 @@ class Scheduler:
             self._arrivals.put_nowait(None)
 
     async def warm_up(self) -> None:
-        """Have kernels compiled and graphs made."""
+        """Have kernels compiled and loaded, and graphs made."""
         for bucket in self._model.sizes.buckets:
-            await self._model.step(ac.to_device(empty_plan(self._model.sizes, bucket)))
+            plan = await ac.to_device(empty_plan(self._model.sizes, bucket))
+            await self._model.described(plan)
+            await self._model.step(plan)
 
     async def run(self) -> None:
         """Do one step after another until the task is cancelled."""
         before = None
         try:
             while True:
-                step = self.batch.plan(asyncio.get_running_loop().time())
-                future = step and ac.to_host(self._model.step(ac.to_device(step.plan))).submit()
+                now = None
+                if step := self.batch.plan(asyncio.get_running_loop().time()):
+                    now = step, ac.to_host(self._model.step(ac.to_device(step.plan))).submit()
                 if before is not None:
                     chosen = await before[1]
                     self.batch.take(before[0], chosen)
                     self.meter.count(chosen)
-                elif step is None:
+                elif now is None:
                     await self._arrivals.get()
-                before = (step, future) if step is not None and future is not None else None
+                before = now
         except Exception as error:
             self.batch.fail(error)
             raise

@@ -69,7 +69,7 @@ class Sizes:
     @property
     def cache_bytes(self) -> int:
         """Bytes of all keys and values."""
-        return 2 * self.layers * self.pages * PAGE * self.kv_heads * self.head_width * BF16.itemsize
+        return 2 * self.layers * self.pages * PAGE * self.kv_heads * self.head_width * int(BF16.itemsize)
 
 
 TINY = Sizes(
@@ -112,7 +112,7 @@ HostWeights = Weights[NDArray[Any]]
 
 
 def draw_weights(sizes: Sizes, seed: int = 20) -> HostWeights:
-    """Draw weights, in bfloat16, that answer with no monotony: attention is sharp, and layers outweigh the embedding."""
+    """Draw bfloat16 weights that answer with no monotony: attention is sharp, layers outweigh the embedding."""
     chance = np.random.default_rng(seed)
     width, hidden, heads = sizes.width, sizes.hidden, sizes.heads * sizes.head_width
 
@@ -142,4 +142,5 @@ def turns(sizes: Sizes) -> NDArray[np.float32]:
     """Return a cosine and a sine for each pair of a head, for each position (J. Su et al., "RoFormer", 2021)."""
     pairs = np.arange(0, sizes.head_width, 2) / sizes.head_width
     angles = np.arange(sizes.positions)[:, None] * 10_000.0**-pairs
-    return np.exp(1j * angles).astype(np.complex64).view(np.float32)
+    turned: NDArray[np.float32] = np.exp(1j * angles).astype(np.complex64).view(np.float32)
+    return turned

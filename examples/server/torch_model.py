@@ -67,8 +67,8 @@ class TorchDecoder:
         shared = sizes.heads, sizes.kv_heads
         projected = self._normal(x, layer.attention_gain, count) @ layer.projection.T
         grid, block = (sizes.heads + 2 * sizes.kv_heads, count), block_for(sizes.head_width // 2)
-        given = projected, self._turns, rows, tables, keys, values, *shared, sizes.head_width, sizes.pages_each
-        self._launch("rotate_and_keep", grid, block, *given)
+        placed = projected, self._turns, rows, tables, keys, values, *shared, sizes.head_width, sizes.pages_each
+        self._launch("rotate_and_keep", grid, block, *placed)
         mixed = self._new(count, sizes.heads * sizes.head_width)
         given = projected, rows, tables, keys, values, mixed, *shared, sizes.pages_each
         self._launch("attend", (sizes.heads, count), READERS * WARP, *given)
