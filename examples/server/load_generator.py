@@ -72,17 +72,15 @@ async def ask(
             return
         answer.raise_for_status()
         async for line in answer.aiter_lines():
-            if line.startswith("event: error"):
-                raise RuntimeError(f"the server ended an answer: {await anext(answer.aiter_lines(), '')}")
+            if line == "event: error":
+                raise RuntimeError("the server ended an answer with an error; its log says which")
             if not line.startswith("data: "):
                 continue
             now, count = time.perf_counter(), len(json.loads(line[6:]))
             if came == 0 and load.counts(due):
                 heard.first_s.append(now - due)
-            elif load.counts(now):
-                heard.between_s.append(now - before)
             if load.counts(now):
-                heard.between_s += [0.0] * (count - 1)
+                heard.between_s += ([now - before] if came else []) + [0.0] * (count - 1)
                 heard.tokens += count
             came, before = came + count, now
             if came >= stay:

@@ -6,6 +6,7 @@ import asyncio
 import resource
 import threading
 import time
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from batching import times_of
 from numpy.typing import NDArray
 
 PERIOD_S = 0.005  # from one look at the event loop to the next
+KEPT = 60_000  # looks; five minutes of them
 
 
 class Meter:
@@ -33,7 +35,7 @@ class LoopLag:
     """Measures how long an event loop takes to come to what is ready. A thread asks, as other timers are coarse."""
 
     def __init__(self) -> None:
-        self._lags_s: list[float] = []
+        self._lags_s: deque[float] = deque(maxlen=KEPT)
         self._loop = asyncio.get_running_loop()
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._ask, name="loop lag", daemon=True)
@@ -46,7 +48,8 @@ class LoopLag:
 
     def take(self) -> list[float]:
         """Return the lags since the last call, in seconds."""
-        lags, self._lags_s = self._lags_s, []
+        lags = list(self._lags_s)
+        self._lags_s.clear()
         return lags
 
     def _ask(self) -> None:
