@@ -38,11 +38,12 @@ class Slot:
         self.downloaded = torch.cuda.Event(blocking=True)  # whoever waits for it sleeps
         self._slots = sizes.slots
         self._fixed = empty_plan(sizes, 0).size
-        self._graphs = {bucket: self._capture(model, bucket, pool) for bucket in sizes.buckets}
-
-    def _capture(self, model: TorchDecoder, bucket: int, pool: Any) -> torch.cuda.CUDAGraph:
         self.plan.fill_(-1)
         stream = torch.cuda.Stream()
+        torch.cuda.synchronize()  # the stream does not wait for the fill by itself, nor for the model's zeros
+        self._graphs = {bucket: self._capture(model, bucket, pool, stream) for bucket in sizes.buckets}
+
+    def _capture(self, model: TorchDecoder, bucket: int, pool: Any, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
         with torch.cuda.stream(stream):  # loads kernels, and has cuBLAS choose its own
             model.step(self.plan, self.chosen, bucket)
         torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""The server's batches, and PyTorch's ways to run them, on stand-ins: each text gets its own answer, whatever happens."""
+"""The server's batches, and PyTorch's ways to run them, on stand-ins: each text gets its own answer, in any order."""
 
 from __future__ import annotations
 
