@@ -24,11 +24,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 BUILD_INPUTS := pyproject.toml CMakeLists.txt $(shell find cmake native emulator examples/mlp -type f \
 	-not -path '*/tests/*' -not -path '*/__pycache__/*')
 
-.PHONY: help demo test soak check check-python check-format-cpp check-tidy-cpp check-instructions check-cpp \
+.PHONY: help demo serve test soak check check-python check-format-cpp check-tidy-cpp check-instructions check-cpp \
 	test-address test-thread docs bench bench-instructions bench-growth clean
 
 help:
 	@echo "make demo    train a small network on the devices there are (a GPU, or none)"
+	@echo "make serve   a server that decodes text in batches, at http://127.0.0.1:8000 (AIOCUDA_DRIVER=nvidia: on a GPU)"
 	@echo "make test    the test suite, on the emulated driver (AIOCUDA_DRIVER=nvidia: on a GPU)"
 	@echo "make soak    long runs: ten thousand random programs, then everything at once for ten minutes"
 	@echo "make check   formatting, types, rooms, C++ unit tests under sanitizers, documentation"
@@ -42,6 +43,12 @@ help:
 
 demo: $(STAMPS)/built
 	@$(BIN)/aiocuda demo
+
+# PORT=8001 is another port, SERVER_SIZE=small another model (examples/server/sizes.py).
+serve: $(STAMPS)/built $(STAMPS)/test
+	@echo "ask it: curl -N 127.0.0.1:$(or $(PORT),8000)/generate --json '{\"prompt\": [1, 2, 3], \"limit\": 20}'"
+	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/python -m uvicorn --app-dir examples/server app:app --port $(or $(PORT),8000) \
+	  --timeout-graceful-shutdown 30
 
 test: $(STAMPS)/built $(STAMPS)/test $(STAMPS)/browser
 	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGUMENTS)

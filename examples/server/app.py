@@ -1,8 +1,8 @@
 """The server: a transformer behind HTTP, which streams tokens as server-sent events.
 
 Run: uvicorn --app-dir examples/server app:app
-SERVER_SIZE is one of sizes.py (tiny), SERVER_WAY one of ways.py (aiocuda). SERVER_WAITING says how many texts may wait
-(256).
+SERVER_SIZE is one of sizes.py (tiny), SERVER_WAY one of ways.py (d: aiocuda). SERVER_WAITING says how many texts may
+wait (256).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sizes import SIZES
 
 import aiocuda as ac
 
-SIZE, WAY = os.environ.get("SERVER_SIZE", "tiny"), os.environ.get("SERVER_WAY", "aiocuda")
+SIZE, WAY = os.environ.get("SERVER_SIZE", "tiny"), os.environ.get("SERVER_WAY", "d")
 WAITING = int(os.environ.get("SERVER_WAITING", "256"))
 
 

@@ -123,6 +123,18 @@ async def metrics_at(address: str, due: float) -> dict[str, Any]:
         return found
 
 
+async def greedy(address: str, vocabulary: int) -> list[int]:
+    """Ask a server for some answers, one after another, so that those of all ways can be compared."""
+    found: list[int] = []
+    async with client_of(address) as client:
+        for length in (3, 30, 60):
+            prompt = [7 * i % vocabulary for i in range(length)]
+            answer = await client.post("/generate", json={"prompt": prompt, "limit": 30})
+            lines = answer.raise_for_status().text.splitlines()
+            found += [token for line in lines if line.startswith("data: ") for token in json.loads(line[6:])]
+    return found
+
+
 async def measure(address: str, rate: float, seed: int, given: argparse.Namespace) -> dict[str, float]:
     """Ask a server for a while, from so many processes, and return the figures."""
     begin = time.perf_counter() + 2  # the clients have started by then
@@ -184,11 +196,9 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 def possible(ways: Sequence[str], is_dry: bool) -> tuple[list[str], dict[str, str]]:
     """Return the ways that can run here, and why each of the others cannot."""
-    missing = "PyTorch is not installed" if importlib.util.find_spec("torch") is None else ""
-    if is_dry:
-        missing = "PyTorch does not run on the emulated driver"
-    needs_torch = [way for way in ways if way != "d"] if is_dry else list(ways)
-    left_out = dict.fromkeys(needs_torch, missing) if missing else {}
+    missing = [name for name in ("torch", "nvmath") if importlib.util.find_spec(name) is None]
+    why = "PyTorch does not run on the emulated driver" if is_dry else " and ".join(missing) + " not installed"
+    left_out = {way: why for way in ways if way != "d" and (is_dry or missing)}
     return [way for way in ways if way not in left_out], left_out
 
 
@@ -200,8 +210,8 @@ async def run(given: argparse.Namespace) -> dict[str, Any]:
     runs: list[dict[str, Any]] = []
     async with contextlib.AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        names = {way: "aiocuda" if way == "d" and (given.dry or given.products == "cublas") else way for way in ways}
-        servers = {way: await stack.enter_async_context(served(names[way], given.size, folder)) for way in ways}
+        servers = {way: await stack.enter_async_context(served(way, given.size, folder)) for way in ways}
+        texts = {way: await greedy(address, SIZES[given.size].vocabulary) for way, address in servers.items()}
         for rate in given.rates:
             for turn in range(given.rounds):
                 order = random.Random(turn).sample(ways, len(ways))  # no way always follows the same one
@@ -213,10 +223,10 @@ async def run(given: argparse.Namespace) -> dict[str, Any]:
         "size": given.size,
         "parameters": SIZES[given.size].parameters,
         "is_dry": given.dry,
-        "products": given.products,
         "seconds": given.seconds,
         "left_out": left_out,
         "lines": {way: lines_of(way) for way in WAYS},
+        "same_answers": {way: text == texts[ways[0]] for way, text in texts.items()},
         "runs": runs,
     }
 
@@ -244,7 +254,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--prompt", type=int, nargs=2, help="tokens of a prompt, least and most; 32 256, or 4 16")
     parser.add_argument("--answer", type=int, nargs=2, help="tokens of an answer; 64 256, or 8 32")
     parser.add_argument("--leave", type=float, default=0.05, help="the part of the clients that go away early")
-    parser.add_argument("--products", choices=["torch", "cublas"], default="torch", help="who multiplies in way d")
     parser.add_argument("--json", type=Path, help="where all figures go")
     given = parser.parse_args(arguments)
     if not set(given.ways) <= set(WAYS):

@@ -7,7 +7,6 @@ that the host would have to read first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,24 +26,11 @@ WARP, READERS, SPREAD = 32, 4, 256  # threads of a warp; warps of a block of att
 ROW, PICK, TIMES = 3, 4, 4  # numbers of a row and of a pick; numbers behind the tokens that are the step's times
 
 Array = ac.DeviceOp[ac.DeviceArray]
-Multiply = Callable[[Any, ac.DeviceArray, Any, bool], Any]
 
 
-def by_cublas(x: Any, matrix: ac.DeviceArray, out: Any, is_added: bool = False) -> Array:
+def times(x: Any, matrix: ac.DeviceArray, out: Any, is_added: bool = False) -> Array:
     """Describe rows times a matrix that has a row for each output: `out` becomes it, or it is added."""
     return ac.linalg.matmul(x, matrix.T, out, beta=int(is_added))
-
-
-def by_torch(x: Any, matrix: ac.DeviceArray, out: Any, is_added: bool = False) -> Array:
-    """Describe the same with those of cuBLAS's kernels that PyTorch chooses, as the other ways run them."""
-    import torch
-
-    from aiocuda.interop.torch import op
-
-    def multiply(out: Any, x: Any, matrix: Any) -> Any:
-        return torch.addmm(out, x, matrix.T, beta=int(is_added), out=out)
-
-    return op(multiply, out, x, matrix, writes=[out], stateless=True)
 
 
 def block_for(n: int) -> int:
@@ -64,10 +50,9 @@ class Decoder:
         last: ac.DeviceArray,
         told: ac.DeviceArray,
         began: ac.DeviceArray,
-        multiply: Multiply,
     ) -> None:
         self.sizes = sizes
-        self._weights, self._turns, self._caches, self._multiply = weights, turns, caches, multiply
+        self._weights, self._turns, self._caches = weights, turns, caches
         self._last, self._told, self._began = last, told, began
         self._attend = ac.kernel(SOURCE, f"attend<{sizes.head_width}, {READERS}>")
         self.step = ac.compile(max_graphs=len(sizes.buckets))(self.described)
@@ -92,7 +77,7 @@ class Decoder:
         normed = ac.empty((picked, width), BF16)
         normed = rms_norm_picked(x, self._weights.gain, picks, normed, width, grid=picked, block=block_for(width))
         logits = ac.empty((picked, sizes.vocabulary), BF16)
-        logits = self._multiply(normed, self._weights.embedding, logits, False)
+        logits = times(normed, self._weights.embedding, logits)
         chosen = ac.empty(picked + TIMES, np.int32)
         block = block_for(sizes.vocabulary)
         _, chosen = choose(logits, picks, rows, self._last, chosen, sizes.vocabulary, began, grid=picked, block=block)
@@ -106,7 +91,7 @@ class Decoder:
         sizes, (keys, values) = self.sizes, cache
         shared = sizes.heads, sizes.kv_heads
         normed, projected = self._normal(x, layer.attention_gain, count), ac.empty((count, sizes.projected), BF16)
-        projected = self._multiply(normed, layer.projection, projected, False)
+        projected = times(normed, layer.projection, projected)
         projected, keys, values = rotate_and_keep(
             projected, self._turns, rows, tables, keys, values, *shared, sizes.head_width, sizes.pages_each,
             grid=(sizes.heads + 2 * sizes.kv_heads, count), block=block_for(sizes.head_width // 2),
@@ -116,18 +101,18 @@ class Decoder:
             projected, rows, tables, keys, values, mixed, *shared, sizes.pages_each,
             grid=(sizes.heads, count), block=READERS * WARP,
         )  # fmt: skip
-        return self._multiply(mixed, layer.output, x, True)
+        return times(mixed, layer.output, x, is_added=True)
 
     def _mlp(self, layer: Layer[ac.DeviceArray], x: Any, count: int) -> Any:
         hidden, block = self.sizes.hidden, block_for(self.sizes.hidden)
         normed, both = self._normal(x, layer.mlp_gain, count), ac.empty((count, 2 * hidden), BF16)
-        both = self._multiply(normed, layer.gate_and_up, both, False)
+        both = times(normed, layer.gate_and_up, both)
         through = ac.empty((count, hidden), BF16)
         through = swiglu(both, through, hidden, grid=(-(-hidden // block), count), block=block)
-        return self._multiply(through, layer.down, x, True)
+        return times(through, layer.down, x, is_added=True)
 
 
-async def load(sizes: Sizes, weights: HostWeights, multiply: Multiply = by_cublas) -> Decoder:
+async def load(sizes: Sizes, weights: HostWeights) -> Decoder:
     """Bring weights to the device in force, layer by layer, and allocate the cache."""
     embedding, gain, turned = await ac.zip(*map(ac.to_device, (weights.embedding, weights.gain, turns(sizes))))
     layers = [Layer(*await ac.zip(*map(ac.to_device, vars(layer).values()))) for layer in weights.layers]
@@ -135,4 +120,4 @@ async def load(sizes: Sizes, weights: HostWeights, multiply: Multiply = by_cubla
     caches = [await ac.zip(ac.zeros(kept, BF16), ac.zeros(kept, BF16)) for _ in range(sizes.layers)]
     told = sizes.slots * (sizes.pages_each + PICK) + ROW * sizes.buckets[-1]
     state = await ac.zip(ac.zeros(sizes.slots, np.int32), ac.zeros(told, np.int32), ac.zeros(1, np.uint64))
-    return Decoder(sizes, Weights(embedding, gain, layers), turned, caches, *state, multiply)
+    return Decoder(sizes, Weights(embedding, gain, layers), turned, caches, *state)

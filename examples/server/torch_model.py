@@ -1,7 +1,7 @@
-"""The same step in PyTorch: products are PyTorch's, all other kernels those of kernels.cu, on PyTorch's current stream.
+"""The same step on PyTorch's tensors and its current stream, by the same kernels: those of kernels.cu, and of cuBLAS.
 
-Kernels are launched through cuda.core, which costs some microseconds each. Steps are captured once for each bucket, and
-replayed, so that costs nothing later.
+Kernels are launched through cuda.core, and cuBLAS is called as aiocuda calls it, so that its heuristics choose the same
+kernels. That costs some microseconds each, and nothing later: a step is captured once for each bucket, and replayed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ import torch
 from cuda.core import Device, LaunchConfig, Program, ProgramOptions, Stream, launch
 from cuda.pathfinder import find_nvidia_header_directory
 from model import PICK, READERS, ROW, SOURCE, TIMES, WARP, block_for
+from nvmath import CudaDataType
+from nvmath.bindings import cublas
 from sizes import PAGE, HostWeights, Layer, Sizes, turns
 
+WORKSPACE_BYTES = 32 << 20  # as aiocuda has it on Hopper and newer (documentation of cublasSetWorkspace)
 KERNELS = ("embed", "rms_norm", "rms_norm_picked", "rotate_and_keep", "swiglu", "choose")
 
 
@@ -34,6 +37,8 @@ class TorchDecoder:
         self._last = torch.zeros(sizes.slots, dtype=torch.int32, device="cuda")
         self._began = torch.zeros(1, dtype=torch.int64, device="cuda")
         self._kernels = compiled(f"attend<{sizes.head_width}, {READERS}>")
+        self._blas = cublas.create()
+        self._workspace = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device="cuda")
 
     def step(self, plan: torch.Tensor, chosen: torch.Tensor, bucket: int) -> None:
         """Enqueue a step of so many rows, as `plan` says, which writes its tokens and times to `chosen`."""
@@ -51,7 +56,8 @@ class TorchDecoder:
             self._mlp(layer, x, bucket)
         normed = self._new(picked, width)
         self._launch("rms_norm_picked", picked, block, x, self._gain, picks, normed, width)
-        logits = normed @ self._embedding.T
+        logits = self._new(picked, sizes.vocabulary)
+        self._times(normed, self._embedding, logits)
         block = block_for(sizes.vocabulary)
         self._launch("choose", picked, block, logits, picks, rows, self._last, chosen, sizes.vocabulary, self._began)
 
@@ -65,24 +71,40 @@ class TorchDecoder:
     ) -> None:
         sizes = self.sizes
         shared = sizes.heads, sizes.kv_heads
-        projected = self._normal(x, layer.attention_gain, count) @ layer.projection.T
+        projected = self._new(count, sizes.projected)
+        self._times(self._normal(x, layer.attention_gain, count), layer.projection, projected)
         grid, block = (sizes.heads + 2 * sizes.kv_heads, count), block_for(sizes.head_width // 2)
         placed = projected, self._turns, rows, tables, keys, values, *shared, sizes.head_width, sizes.pages_each
         self._launch("rotate_and_keep", grid, block, *placed)
         mixed = self._new(count, sizes.heads * sizes.head_width)
         given = projected, rows, tables, keys, values, mixed, *shared, sizes.pages_each
         self._launch("attend", (sizes.heads, count), READERS * WARP, *given)
-        torch.addmm(x, mixed, layer.output.T, out=x)
+        self._times(mixed, layer.output, x, is_added=True)
 
     def _mlp(self, layer: Any, x: torch.Tensor, count: int) -> None:
         hidden, block = self.sizes.hidden, block_for(self.sizes.hidden)
-        both = self._normal(x, layer.mlp_gain, count) @ layer.gate_and_up.T
+        both = self._new(count, 2 * hidden)
+        self._times(self._normal(x, layer.mlp_gain, count), layer.gate_and_up, both)
         through = self._new(count, hidden)
         self._launch("swiglu", (-(-hidden // block), count), block, both, through, hidden)
-        torch.addmm(x, through, layer.down.T, out=x)
+        self._times(through, layer.down, x, is_added=True)
 
     def _new(self, *shape: int) -> torch.Tensor:
         return torch.empty(shape, dtype=torch.bfloat16, device="cuda")
+
+    def _times(self, x: torch.Tensor, matrix: torch.Tensor, out: torch.Tensor, is_added: bool = False) -> None:
+        """Enqueue rows times a matrix that has a row for each output, in the terms of cuBLAS, which counts columns."""
+        (rows, inner), columns = x.shape, matrix.shape[0]
+        alpha, beta = np.ones(1, np.float32), np.full(1, is_added, np.float32)
+        kind, operation = CudaDataType.CUDA_R_16BF, cublas.Operation
+        cublas.set_stream(self._blas, torch.cuda.current_stream().cuda_stream)  # which takes the workspace away
+        cublas.set_workspace(self._blas, self._workspace.data_ptr(), WORKSPACE_BYTES)
+        cublas.gemm_strided_batched_ex_64(
+            self._blas, operation.T, operation.N, columns, rows, inner,
+            alpha.ctypes.data, matrix.data_ptr(), kind, inner, 0, x.data_ptr(), kind, inner, 0,
+            beta.ctypes.data, out.data_ptr(), kind, columns, 0, 1,
+            cublas.ComputeType.COMPUTE_32F, cublas.GemmAlgo.DEFAULT,
+        )  # fmt: skip
 
     def _launch(self, name: str, grid: int | tuple[int, int], block: int, *arguments: Any) -> None:
         stream = Stream.from_handle(torch.cuda.current_stream().cuda_stream)

@@ -28,18 +28,13 @@ class Way(Protocol):
         """Answer texts until the task is cancelled."""
 
 
-async def by_aiocuda(sizes: Sizes, max_waiting: int, multiply: model.Multiply = model.by_cublas) -> Scheduler:
+async def by_aiocuda(sizes: Sizes, max_waiting: int) -> Way:
     """Answer with aiocuda."""
-    return Scheduler(await model.load(sizes, draw_weights(sizes), multiply), max_waiting)
-
-
-async def by_aiocuda_and_torch(sizes: Sizes, max_waiting: int) -> Scheduler:
-    """Answer with aiocuda, and have PyTorch multiply matrices, as it does in the ways below: the same kernels."""
-    return await by_aiocuda(sizes, max_waiting, model.by_torch)
+    return Scheduler(await model.load(sizes, draw_weights(sizes)), max_waiting)
 
 
 def by_torch(name: str) -> Callable[[Sizes, int], Awaitable[Way]]:
-    """Return a way of torch_ways.py, which needs PyTorch and a GPU."""
+    """Return a way of torch_ways.py, which needs PyTorch, nvmath-python and a GPU."""
 
     async def made(sizes: Sizes, max_waiting: int) -> Way:
         import torch_model
@@ -56,6 +51,5 @@ WAYS: dict[str, Callable[[Sizes, int], Awaitable[Way]]] = {
     "a": by_torch("Synchronous"),
     "b": by_torch("Threads"),
     "c": by_torch("Overlapped"),
-    "d": by_aiocuda_and_torch,
-    "aiocuda": by_aiocuda,
+    "d": by_aiocuda,
 }
