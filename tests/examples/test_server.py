@@ -22,7 +22,7 @@ from batching import Text
 from compare import answers, figures_of, interval, lines_of
 from load_generator import Heard, Load, client_of, make
 from scheduler import Scheduler
-from sizes import TINY, draw_weights
+from sizes import SIZES, TINY, draw_weights
 
 FOLDER = Path(example.__file__).parent
 PATIENCE_S = 120
@@ -403,8 +403,22 @@ def test_lines_are_code_alone(tmp_path, monkeypatch):
     assert lines_of("a") == 5
 
 
-def test_aiocudas_scheduling_is_a_third_of_that_with_events():
-    assert lines_of("d") * 3 <= lines_of("c")
+def test_aiocudas_scheduling_is_a_third_of_that_with_events_and_the_page_says_so():
+    lines = {way: lines_of(way) for way in "abcd"}
+    assert lines["d"] * 3 <= lines["c"]
+    page = (FOLDER.parents[1] / "docs" / "server.md").read_text()
+    assert "The lines are {d} for way d, {c} for c, {a} for a and {b} for b.".format(**lines) in page
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_the_page_has_the_sizes_of_the_models(name):
+    sizes = SIZES[name]
+    page = (FOLDER.parents[1] / "docs" / "server.md").read_text()
+    (row,) = [line for line in page.splitlines() if line.startswith(f"| `{name}`")]
+    megabytes = f"{sizes.cache_bytes / 1e6:,.{0 if sizes.cache_bytes > 1e6 else 1}f} MB"
+    heads = f"{sizes.heads}, {sizes.kv_heads}"
+    numbers = [sizes.layers, f"{sizes.width:,}", heads, f"{sizes.vocabulary:,}", f"{sizes.parameters:,}", megabytes]
+    assert [cell.strip() for cell in row.strip("|").split("|")[1:]] == [str(number) for number in numbers]
 
 
 async def output_of(*arguments: str) -> str:
