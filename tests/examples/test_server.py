@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -18,11 +19,13 @@ import model as example
 import numpy as np
 import pytest
 import reference
-from batching import Text
+from batching import Text, empty_plan
 from compare import answers, figures_of, interval, lines_of
 from load_generator import Heard, Load, client_of, make
 from scheduler import Scheduler
 from sizes import SIZES, TINY, draw_weights
+
+import aiocuda as ac
 
 FOLDER = Path(example.__file__).parent
 PATIENCE_S = 120
@@ -152,6 +155,25 @@ def test_a_client_that_goes_away_gives_its_pages_back_at_the_next_step():
         assert len(heard) == 1
         running.cancel()
         await asyncio.wait([running])
+
+    asyncio.run(main())
+
+
+def test_the_next_plan_is_uploaded_beside_the_step_before():
+    async def main() -> None:
+        decoder = await example.load(TINY, WEIGHTS)
+        plan = empty_plan(TINY, TINY.buckets[0])
+        await decoder.step(await ac.to_device(plan))
+        uploads, futures = [], []
+        for _ in range(4):
+            op = ac.to_host(decoder.step(ac.to_device(plan)))
+            words = [line.split() for line in op.explain().splitlines()]
+            assert [found[3] for found in words[:2]] == ["allocate", "copy"]  # and no wait before the copy
+            uploads.append(words[1][2])
+            futures.append(op.submit())
+        assert all(one != other for one, other in itertools.pairwise(uploads))  # streams
+        for future in futures:
+            await future
 
     asyncio.run(main())
 
@@ -329,10 +351,27 @@ def test_a_client_that_has_gone_is_over_though_nothing_comes_for_it():
             return {"type": "http.disconnect"}
 
         async def send(_: Any) -> None:
-            pass
+            assert text.is_over  # before anything is said of it, so that no token comes behind the end
 
         async with asyncio.timeout(PATIENCE_S):
             await app.Answer(text, outbox)({}, gone, send)
+
+    asyncio.run(main())
+
+
+def test_a_text_is_over_whatever_ends_its_answer():
+    import app
+
+    async def main() -> None:
+        outbox: asyncio.Queue[Any] = asyncio.Queue()
+        text = Text([1], 2, outbox.put_nowait)
+        outbox.put_nowait(5)
+
+        async def send(_: Any) -> None:
+            raise OSError("the connection is closed")
+
+        with pytest.raises(OSError, match="the connection is closed"):
+            await app.Answer(text, outbox)({}, asyncio.Event().wait, send)
         assert text.is_over
 
     asyncio.run(main())
