@@ -25,7 +25,7 @@ BUILD_INPUTS := pyproject.toml CMakeLists.txt $(shell find cmake native emulator
 	-not -path '*/tests/*' -not -path '*/__pycache__/*')
 
 .PHONY: help demo serve test soak check check-python check-format-cpp check-tidy-cpp check-instructions check-cpp \
-	test-address test-thread docs bench bench-instructions bench-growth clean
+	test-address test-thread docs wheels bench bench-instructions bench-growth clean
 
 help:
 	@echo "make demo    train a small network on the devices there are (a GPU, or none)"
@@ -35,6 +35,7 @@ help:
 	@echo "make check   formatting, types, rooms, C++ unit tests under sanitizers, documentation"
 	@echo "make test-address, make test-thread   the test suite with the native code under a sanitizer"
 	@echo "make docs    the documentation, into build/docs/html"
+	@echo "make wheels  a wheel for each Python of this machine, each tried in an empty environment, into dist"
 	@echo "make bench   the benchmarks"
 	@echo "make bench-instructions   what a launch and an await cost in instructions (needs valgrind)"
 	@echo "make check-instructions   whether that is more than was written down"
@@ -122,6 +123,9 @@ docs: $(STAMPS)/built $(STAMPS)/docs
 	AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/sphinx-build --fail-on-warning --keep-going --quiet \
 	  -b html -d build/docs/doctrees docs build/docs/html
 	@echo "documentation: build/docs/html/index.html"
+
+wheels: $(STAMPS)/venv
+	@$(BIN)/python packaging/wheels.py $(WHEEL_ARGUMENTS)
 
 bench: $(STAMPS)/built $(STAMPS)/test
 	@echo "== aiocuda bench"; AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/aiocuda bench

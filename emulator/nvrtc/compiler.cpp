@@ -75,13 +75,18 @@ FoundCompiler found(std::vector<std::string> command) {
   return result;
 }
 
+// Not "c++", with which zig first compiles a whole C++ library, for a minute. Kernels use none, and headers are C++ by
+// their option.
+constexpr const char* zig_compiles = "cc";
+
 FoundCompiler search(const Settings& settings) {
   if (!settings.compiler.empty()) {
     std::vector<std::string> command = split(settings.compiler, ' ');
     const std::string executable = command.empty() ? std::string{} : on_path(command[0], settings.path);
     if (!executable.empty()) {
       command[0] = executable;
-      if (command.size() == 1 && std::filesystem::path(executable).filename() == "zig") command.emplace_back("c++");
+      if (command.size() == 1 && std::filesystem::path(executable).filename() == "zig")
+        command.emplace_back(zig_compiles);
       return found(std::move(command));
     }
     FoundCompiler result;
@@ -99,15 +104,21 @@ FoundCompiler search(const Settings& settings) {
     if (!path.empty()) return found({path});
   }
   const std::string zig = on_path(settings.zig.empty() ? "zig" : settings.zig, settings.path);
-  if (!zig.empty()) return found({zig, "c++"});
   FoundCompiler result;
+  if (!zig.empty()) {
+    if (!settings.zig_cache.empty()) return found({zig, zig_compiles});
+    result.explanation = "zig was found (" + zig +
+                         "), but no directory for what it keeps between its runs. Set HOME, or AIOCUDA_CACHE_DIR to a "
+                         "directory of your own.";
+    return result;
+  }
   result.explanation =
       "The emulated driver runs CUDA C++ on the CPU and needs a C++ compiler for it. Looked for clang++ (also "
       "clang++-" +
       std::to_string(oldest_clang_tried) + " to clang++-" + std::to_string(newest_clang_tried) +
       "), g++ and zig on PATH (" + settings.path +
       ") and found none. Install one (Debian, Ubuntu: apt install clang, or apt install g++; anywhere: pip install "
-      "ziglang and set AIOCUDA_ZIG to its executable), or set AIOCUDA_CXX to one.";
+      "\"aiocuda[emulator]\"), or set AIOCUDA_CXX to one.";
   return result;
 }
 
@@ -180,9 +191,9 @@ void append_libraries(std::vector<std::string>& command, const Compiler& compile
 FoundCompiler find_compiler(const Settings& settings) {
   // Asking an unknown compiler what it is costs a process; the answer for one setting stays.
   static std::mutex mutex;
-  static std::map<std::array<std::string, 3>, FoundCompiler> known;
+  static std::map<std::array<std::string, 4>, FoundCompiler> known;
   const std::scoped_lock lock(mutex);
-  const std::array<std::string, 3> key = {settings.compiler, settings.zig, settings.path};
+  const std::array<std::string, 4> key = {settings.compiler, settings.zig, settings.path, settings.zig_cache};
   auto entry = known.find(key);
   if (entry == known.end() || !entry->second.found || !is_executable(entry->second.compiler.command[0])) {
     entry = known.insert_or_assign(key, search(settings)).first;

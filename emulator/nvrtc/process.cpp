@@ -6,11 +6,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
 #include <system_error>
+
+#include "settings.hpp"
 
 extern char** environ;  // what the child inherits
 
@@ -75,13 +78,18 @@ ProcessResult run_process(const std::vector<std::string>& command) {
   arguments.reserve(command.size());
   for (const std::string& argument : command) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
+  const Settings settings = read_settings();
+  // Messages in English; the directories where a compiler looks for its assembler and its linker.
+  std::vector<std::string> set = {"LC_ALL=C", "PATH=" + settings.path};
+  if (!settings.zig_cache.empty()) set.push_back("ZIG_GLOBAL_CACHE_DIR=" + settings.zig_cache);
   std::vector<char*> environment;
   for (char** variable = environ; *variable != nullptr; ++variable) {
     const std::string_view text = *variable;
-    if (!text.starts_with("LC_ALL=") && !text.starts_with("LANGUAGE=")) environment.push_back(*variable);
+    const bool is_ours = std::ranges::any_of(
+        set, [&](const std::string& each) { return text.starts_with(each.substr(0, each.find('=') + 1)); });
+    if (!is_ours && !text.starts_with("LANGUAGE=")) environment.push_back(*variable);
   }
-  char english[] = "LC_ALL=C";
-  environment.push_back(english);
+  for (std::string& each : set) environment.push_back(each.data());
   environment.push_back(nullptr);
 
   FileActions actions;

@@ -17,8 +17,8 @@ Settings read_settings() {
   Settings settings;
   settings.compiler = variable("AIOCUDA_CXX");
   settings.zig = variable("AIOCUDA_ZIG");
-  settings.path = variable("PATH");
-  if (settings.path.empty()) settings.path = "/usr/local/bin:/usr/bin:/bin";
+  const char* path = std::getenv("PATH");  // one that is empty names no directory
+  settings.path = path == nullptr ? "/usr/local/bin:/usr/bin:/bin" : path;
   settings.cache_directory = variable("AIOCUDA_CACHE_DIR");
   if (settings.cache_directory.empty()) {
     const std::string base = variable("XDG_CACHE_HOME");
@@ -26,6 +26,9 @@ Settings read_settings() {
     if (!base.empty()) settings.cache_directory = base + "/aiocuda";
     if (base.empty() && !home.empty()) settings.cache_directory = home + "/.cache/aiocuda";
   }
+  settings.zig_cache = variable("ZIG_GLOBAL_CACHE_DIR");
+  if (settings.zig_cache.empty() && !settings.cache_directory.empty())
+    settings.zig_cache = settings.cache_directory + "/zig";
   // A directory of its own: the one that is named may be others' too.
   if (!settings.cache_directory.empty()) settings.cache_directory += "/modules";
   settings.checked = !variable("AIOCUDA_EMULATOR_CHECK").empty();

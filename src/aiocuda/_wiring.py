@@ -8,6 +8,7 @@ of memory, when a device is opened (`aiocuda._driver.runtime`).
 from __future__ import annotations
 
 import contextlib
+import sys
 from pathlib import Path
 
 from aiocuda import _loops, _native, errors
@@ -33,6 +34,7 @@ __all__ = ["wire"]
 
 def wire() -> None:
     """Tie the rooms together. Called once, when the package is imported."""
+    _require_lock()
     _tell_native_code()
     above.to_device = to_device
     above.make_graph = make_graph
@@ -44,6 +46,17 @@ def wire() -> None:
     unused.report(DeviceOp)
     habits.advise()
     notebook.show()
+
+
+def _require_lock() -> None:
+    """Raise ImportError in a Python that runs without its global lock, which guards the native half's state."""
+    is_enabled = getattr(sys, "_is_gil_enabled", None)  # of Python 3.13 and newer
+    if is_enabled is not None and not is_enabled():
+        raise ImportError(
+            "aiocuda was imported in a free-threaded Python whose global lock is off (PYTHON_GIL=0 or -X gil=0). "
+            "aiocuda's native half needs that lock. Leave the setting out: Python then turns the lock on when aiocuda "
+            "is imported. Or use a Python that is not free-threaded."
+        )
 
 
 def _tell_native_code() -> None:

@@ -73,6 +73,33 @@ def compilers() -> list[str]:
     return [*found, *(["zig"] if shutil.which("zig") else [])]
 
 
+SMALL_PROGRAM = """
+import aiocuda as ac
+
+double = ac.kernel(r'''
+extern "C" __global__ void twice(int* x, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) x[i] *= 2;
+}''')
+print(ac.to_host(double(ac.arange(5, dtype="int32"), 5, threads=5)).sync(240))
+"""
+
+
+def test_the_extra_compiles_kernels_where_no_program_is_on_the_path(in_process, tmp_path):
+    done = in_process(
+        SMALL_PROGRAM, PATH="", HOME=str(tmp_path), AIOCUDA_CACHE_DIR="", XDG_CACHE_HOME="", AIOCUDA_CXX=""
+    )
+    assert (done.returncode, done.stdout) == (0, "[0 2 4 6 8]\n"), done.stderr
+    assert sorted(each.name for each in (tmp_path / ".cache" / "aiocuda").iterdir()) == ["modules", "zig"]
+
+
+def test_a_compiler_of_the_extra_that_has_no_directory_says_so(in_process):
+    names = ("HOME", "AIOCUDA_CACHE_DIR", "XDG_CACHE_HOME", "ZIG_GLOBAL_CACHE_DIR", "AIOCUDA_CXX")
+    done = in_process(SMALL_PROGRAM, PATH="", **dict.fromkeys(names, ""))
+    assert done.returncode == 1
+    assert "Set HOME, or AIOCUDA_CACHE_DIR to a directory of your own" in done.stderr
+
+
 def expected(kernel: str, x: np.ndarray, at: np.ndarray) -> np.ndarray:
     threads = np.arange(x.size, dtype=np.int32) % BLOCK
     return {
