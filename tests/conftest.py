@@ -233,7 +233,7 @@ BACKENDS: dict[str, dict[str, Any]] = {
     "uvloop": {"backend": "asyncio", "backend_options": {"use_uvloop": True}},
     "trio": {"backend": "trio"},
 }
-Run = Callable[..., Any]
+Run = functools.partial[Any]  # with the name of the loop, and then the function
 
 
 def run_on(loop: str, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
@@ -243,13 +243,13 @@ def run_on(loop: str, function: Callable[..., Awaitable[Any]], *arguments: Any) 
 @pytest.fixture(params=list(BACKENDS))
 def run(request: pytest.FixtureRequest) -> Run:
     """Run an async function on a loop of its own, once for each kind of loop."""
-    return lambda function, *arguments: run_on(request.param, function, *arguments)
+    return functools.partial(run_on, request.param)
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
 def run_asyncio(request: pytest.FixtureRequest) -> Run:
     """The same, where the test is written with asyncio itself."""
-    return lambda function, *arguments: run_on(request.param, function, *arguments)
+    return functools.partial(run_on, request.param)
 
 
 @pytest.fixture

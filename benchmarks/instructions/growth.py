@@ -2,7 +2,8 @@
 
 Always true: a measure makes all there is of its thing first, and counts what is done then. So what it counts for each
 is what one more costs a program that has so many. A process measures one thing, once before it counts: what other
-measures leave behind, such as streams, is in no figure. The garbage collector is off meanwhile.
+measures leave behind, such as streams, is in no figure. Only a quick look, whose figures nobody keeps, measures all
+things in one process. The garbage collector is off meanwhile.
 """
 
 from __future__ import annotations
@@ -82,20 +83,21 @@ DIMENSIONS = (
 )
 
 
-def main(stub_directory: Path, marks_library: Path, name: str, *, is_quick: bool) -> None:
-    """Count one thing at each size, or only at the smallest; this process runs under callgrind."""
+def main(stub_directory: Path, marks_library: Path, names: list[str]) -> None:
+    """Count one thing at each size, or several at their smallest alone; this process runs under callgrind."""
     from aiocuda._loops import asyncio as port
 
     vars(port)["TURN_US"] = 1000 * LONG_US  # under valgrind time is slow
     growth = Growth(Stub(stub_directory, devices=8), Marks(marks_library, is_warm=False), stub_directory)
     gc.disable()
-    dimension = next(each for each in DIMENSIONS if each.name == name)
-    measure = getattr(growth, name.replace(" ", "_"))
-    for mark, size in [("before", dimension.sizes[0]), *((dimension.mark(size), size) for size in dimension.sizes)]:
-        measure(mark, size)
+    is_quick = len(names) > 1
+    for dimension in (each for each in DIMENSIONS if each.name in names):
+        measure = getattr(growth, dimension.name.replace(" ", "_"))
+        measure("before", dimension.sizes[0])
+        for size in dimension.sizes[: 1 if is_quick else None]:
+            gc.collect()
+            measure(dimension.mark(size), size)
         gc.collect()
-        if is_quick and mark != "before":
-            break
     (stub_directory / "bytes.json").write_text(json.dumps(growth.bytes_each), encoding="utf-8")
 
 
@@ -371,4 +373,4 @@ def held_bytes() -> int:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], is_quick="--quick" in sys.argv)
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])

@@ -380,7 +380,7 @@ def view_like(array: ac.DeviceArray) -> np.ndarray:
 CALLS = st.lists(st.tuples(st.integers(0, 15), NUMBERS, st.booleans(), st.booleans()), min_size=1, max_size=5)
 
 
-@times(1.5)
+@times(0.75)
 @given(
     forms=forms(),
     script=scripts([*MAKE, *CHANGE, *CHANGE]),
