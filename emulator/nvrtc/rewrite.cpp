@@ -83,6 +83,7 @@ class Rewriter {
       result_.includes.emplace_back("\"aiocuda_cuda_cpp/nvidia_headers.hpp\"");
       nvidia_.lower_alignments(edits_);
       nvidia_.qualify_templates(declarations_, edits_);
+      nvidia_.define_refusals(declarations_, edits_);
       nvidia_.name_offsets(edits_);
     }
     if (!request_.allows_host_code) host_code();
