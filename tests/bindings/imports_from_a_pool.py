@@ -28,6 +28,7 @@ values = np.empty(16, np.int32)
 ok(cu.cuMemcpy(values.ctypes.data, address, values.nbytes))  # also where the memory is the host's
 values *= 2
 ok(cu.cuMemcpy(address, values.ctypes.data, values.nbytes))
+ok(cu.cuStreamSynchronize(0))  # a copy of pageable memory returns before the device has it
 if sys.argv[3:]:  # how many: frees it in one stream, and gives its pool up, while another is yet to write there
     flag = int(ok(cu.cuMemHostAlloc(4, 0)))
     ctypes.c_int.from_address(flag).value = 0
