@@ -3,6 +3,7 @@
 #include "rewrite.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "casts.hpp"
 #include "constants.hpp"
@@ -165,11 +166,9 @@ class Rewriter {
     const bool waits = !is_split && waits_in(d);
     const bool defines = !d.body.empty();
     if (defines && !waits && (is_split || worth_inlining(d.body))) edits_.replace(qualifier, "__direct__");
+    grid_constants(d);
     if (!defines && !d.is_explicit_instantiation) return;
-    if (defines) {
-      place(d, waits);
-      grid_constants(d);
-    }
+    if (defines) place(d, waits);
 
     KernelDeclaration k;
     const Range plain_name = unqualified(d.name);
@@ -198,7 +197,7 @@ class Rewriter {
       answered(k.cluster, "unsigned long long", "aiocuda_cluster_dims_" + index);
     } else {
       const std::string overload =
-          "static_cast<void (*)(" + parameter_types(d.parameters) + ")>(&" + one_line(d.name) + ")";
+          "static_cast<void (*)(" + parameter_types(d) + ")>(&" + one_line(d.name) + ")";
       insert_aside(last, "using aiocuda_kernel_" + index + " = ::aiocuda_device::Kernel<" +
                              (is_overloaded(k.name) ? overload : "&" + one_line(d.name)) + ", " + flags(k) + ", " +
                              (k.bounds.empty() ? "1024" : "(unsigned)(" + k.bounds + ")") + ", " +
@@ -274,9 +273,15 @@ class Rewriter {
                           (k.has_grid_constants ? 8 : 0));
   }
 
-  std::string parameter_types(Range parameters) const {
+  std::string parameter_types(const Declaration& d) const {
+    const Range parameters = d.parameters;
+    const std::vector<std::size_t> references = references_of_pack(d);
+    const auto is_reference = [&](std::size_t i) {
+      return std::find(references.begin(), references.end(), i) != references.end();
+    };
     std::string types;
     for (std::size_t i = parameters.begin; i < parameters.end;) {
+      if (is_reference(i)) types += "& ";
       if (tokens_[i].is("=")) {  // a default argument
         while (i < parameters.end && !tokens_[i].is(",")) {
           i = tokens_[i].is("(") || tokens_[i].is("{") ? skip_bracket(tokens_, i) : i + 1;
@@ -286,6 +291,7 @@ class Rewriter {
       types += std::string(tokens_[i].text) + " ";
       ++i;
     }
+    if (is_reference(parameters.end)) types += "&";
     return types;
   }
 
@@ -328,11 +334,31 @@ class Rewriter {
   }
 
   void grid_constants(const Declaration& d) {
-    const GridConstants made = make_grid_constants(tokens_, d.parameters, edits_);
-    if (made.references.empty()) return;
+    if (!has_grid_constants(tokens_, d.parameters)) return;
+    const std::optional<std::size_t> pack = pack_in_template_of(d);
+    for (const std::size_t at : references_of_pack(d)) edits_.before(tokens_[at], "& ");
+    if (d.body.empty()) return;
+    GridConstants made = make_grid_constants(tokens_, d, pack, edits_);
+    if (pack) made.checks += check_of_pack(tokens_, d, *pack);
+    if (made.references.empty() && made.checks.empty()) return;
     // A check that fails is an error where the parameters begin.
     const std::string at_parameters = on_line_of(tokens_[d.parameters.begin - 1], source_.files);
     insert_aside(tokens_[d.body.begin], made.references + at_parameters + made.checks);
+  }
+
+  std::vector<std::size_t> references_of_pack(const Declaration& d) const {
+    const std::optional<std::size_t> pack = pack_in_template_of(d);
+    return pack ? nvrtc::references_of_pack(tokens_, d, *pack) : std::vector<std::size_t>{};
+  }
+
+  // Where the kernel, or the template that it is an instance of, has a pack of grid constants.
+  std::optional<std::size_t> pack_in_template_of(const Declaration& d) const {
+    const std::string_view name = tokens_[unqualified(d.name).begin].text;
+    for (const Declaration& each : declarations_) {
+      if (!is_kernel(each) || each.template_header.empty() || !tokens_[unqualified(each.name).begin].is(name)) continue;
+      if (const auto pack = pack_of_grid_constants(tokens_, each)) return pack;
+    }
+    return std::nullopt;
   }
 
   // Lambdas that capture nothing and local classes cannot see a local copy.
