@@ -49,7 +49,8 @@ std::size_t line_with(std::string_view text, const std::string& word) {
   for (std::size_t at = text.find(word); !word.empty() && at != text.npos; at = text.find(word, at + 1)) {
     const std::size_t past = at + word.size();
     if ((at == 0 || !is_of_name(text[at - 1])) && (past == text.size() || !is_of_name(text[past])))
-      return 1 + static_cast<std::size_t>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
+      return 1 +
+             static_cast<std::size_t>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
   }
   return 0;
 }

@@ -161,7 +161,8 @@ std::string check_of_pack(const std::vector<Token>& tokens, const Declaration& k
   const Range pack = parameters[first];
   const std::size_t name = dots_of(tokens, pack) + 1;
   if (name >= pack.end || tokens[name].kind != TokenKind::identifier) return {};
-  return "static_assert((true && ... && ::aiocuda_device::is_const<typename ::aiocuda_device::remove_reference<decltype(" +
+  return "static_assert((true && ... && ::aiocuda_device::is_const<typename "
+         "::aiocuda_device::remove_reference<decltype(" +
          std::string(tokens[name].text) + ")>::type>)" + must_be_const;
 }
 

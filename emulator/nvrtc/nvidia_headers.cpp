@@ -101,8 +101,8 @@ void NvidiaHeaders::define_refusals(const std::vector<Declaration>& declarations
     const std::size_t begins = before_instruction.size();
     const std::string_view needed = name.text.substr(ends + behind_instruction.size());
     const std::string instruction(name.text.substr(begins, ends - begins));
-    const std::string message = source_.files[name.file] + ":" + std::to_string(name.line) + ": cuda::ptx::" +
-                                instruction + " is not supported on the emulated driver: it needs " +
+    const std::string message = source_.files[name.file] + ":" + std::to_string(name.line) +
+                                ": cuda::ptx::" + instruction + " is not supported on the emulated driver: it needs " +
                                 std::string(needed.substr(0, needed.find("__")));
     edits.before(name, "__attribute__((weak)) ");
     edits.replace(tokens[d.all.end - 1], "{ ::aiocuda_fail(801, \"" + escaped(message) + "\"); }");

@@ -196,8 +196,7 @@ class Rewriter {
       answered(k.bounds, "unsigned", "aiocuda_launch_bounds_" + index);
       answered(k.cluster, "unsigned long long", "aiocuda_cluster_dims_" + index);
     } else {
-      const std::string overload =
-          "static_cast<void (*)(" + parameter_types(d) + ")>(&" + one_line(d.name) + ")";
+      const std::string overload = "static_cast<void (*)(" + parameter_types(d) + ")>(&" + one_line(d.name) + ")";
       insert_aside(last, "using aiocuda_kernel_" + index + " = ::aiocuda_device::Kernel<" +
                              (is_overloaded(k.name) ? overload : "&" + one_line(d.name)) + ", " + flags(k) + ", " +
                              (k.bounds.empty() ? "1024" : "(unsigned)(" + k.bounds + ")") + ", " +

@@ -1,5 +1,6 @@
-// What the tests of test_interprocess.cpp and test_checkpoints.cpp have another process do. It reads what it is given on its standard input and
-// answers on its standard output; it ends with 0, or with the number of the line that found something wrong.
+// What the tests of test_interprocess.cpp and test_checkpoints.cpp have another process do. It reads what it is given
+// on its standard input and answers on its standard output; it ends with 0, or with the number of the line that found
+// something wrong.
 #include <cuda.h>
 #include <unistd.h>
 

@@ -164,7 +164,8 @@ TEST_CASE("another process is held, keeps its memory, and can be restored onto a
   arguments.gpuPairs = pairs + 1;
   arguments.gpuPairsCount = 1;
   pairs[1].newUuid = uuid_of(0);
-  CHECK(cuCheckpointProcessRestore(other.id(), &arguments) == CUDA_ERROR_INVALID_VALUE);  // the device in use is missing
+  CHECK(cuCheckpointProcessRestore(other.id(), &arguments) ==
+        CUDA_ERROR_INVALID_VALUE);  // the device in use is missing
   CHECK(state_of(other.id()) == CU_PROCESS_STATE_CHECKPOINTED);
   arguments.gpuPairs = pairs;
   arguments.gpuPairsCount = 2;

@@ -117,7 +117,8 @@ struct ParameterList {
     uint32_t offset = 0;
     uint32_t i = 0;
     ((offset = (offset + (uint32_t)alignof(A) - 1) / (uint32_t)alignof(A) * (uint32_t)alignof(A),
-      items[i++] = abi::Parameter{offset, (uint32_t)sizeof(A), parameter_flags<argument_of<A>>}, offset += (uint32_t)sizeof(A)),
+      items[i++] = abi::Parameter{offset, (uint32_t)sizeof(A), parameter_flags<argument_of<A>>},
+      offset += (uint32_t)sizeof(A)),
      ...);
   }
 };
@@ -234,7 +235,7 @@ inline void run_guarded_blocks(const abi::Launch* launch, uint64_t first, uint64
     set_block<provable_blocks>(grid_x, grid_y, grid_z, size_x, 1, 1, index);
     const unsigned passing = threads_below((uint64_t)direct::block.x * size_x, limit, size_x);
     direct::inside = true;
-    run_threads<kernel, flags>(passing, 1, 1, arguments...);
+    run_threads<kernel, flags, A...>(passing, 1, 1, arguments...);
     direct::inside = false;
     for (unsigned x = passing; x < size_x; ++x) {
       AIOCUDA_SET(direct::thread, x, 0, 0);
@@ -261,7 +262,7 @@ inline void run_blocks(const abi::Launch* launch, uint64_t first, uint64_t last,
   if (grid_x <= provable_blocks) {
     for (uint64_t index = first; index < last; ++index) {
       set_block<provable_blocks>(grid_x, grid_y, grid_z, size_x, size_y, size_z, index);
-      run_threads<kernel, flags>(size_x, size_y, size_z, arguments...);
+      run_threads<kernel, flags, A...>(size_x, size_y, size_z, arguments...);
     }
     return;
   }
@@ -317,7 +318,8 @@ struct Signature<void (*)(A...)> {
       int64_t limit = 0;
       ((limit = (int)I == guard ? limit_of<argument_of<A>>(launch->arguments[I]) : limit), ...);
       if (is_line && limit > 0) {
-        run_guarded_blocks<kernel, flags, A...>(launch, first, last, limit, *static_cast<argument_of<A>*>(launch->arguments[I])...);
+        run_guarded_blocks<kernel, flags, A...>(launch, first, last, limit,
+                                                *static_cast<argument_of<A>*>(launch->arguments[I])...);
         return;
       }
     }
