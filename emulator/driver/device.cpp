@@ -1,6 +1,9 @@
 // The emulated devices as the API describes them: identity, memory size, peers.
 #include "device.hpp"
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 
@@ -8,20 +11,52 @@
 #include "settings.hpp"
 
 namespace aiocuda::emulator {
+namespace {
+
+std::array<std::atomic<int>, 64> moved;  // by how many places, each device
+
+CUuuid uuid_of_hardware(int hardware) noexcept {
+  static constexpr char prefix[] = "aiocuda-emu";
+  CUuuid uuid{};
+  std::memcpy(uuid.bytes, prefix, sizeof prefix - 1);
+  uuid.bytes[15] = static_cast<char>(hardware);
+  return uuid;
+}
+
+}  // namespace
 
 int device_count() noexcept { return settings().devices; }
 int multiprocessor_count() noexcept { return settings().threads; }
 std::size_t device_memory_bytes() noexcept { return settings().memory_bytes; }
 bool can_access_peers() noexcept { return settings().peer_access; }
 
-CUuuid device_uuid(CUdevice device) noexcept {
-  static constexpr char prefix[] = "aiocuda-emu";
-  CUuuid uuid{};
-  std::memcpy(uuid.bytes, prefix, sizeof prefix - 1);
-  uuid.bytes[15] = static_cast<char>(device);
-  return uuid;
+int hardware_of(CUdevice device) noexcept { return moved[static_cast<std::size_t>(device)].load() + device; }
+
+CUdevice device_of_hardware(int hardware) noexcept {
+  CUdevice device = 0;
+  while (device < device_count() - 1 && hardware_of(device) != hardware) ++device;
+  return device;
 }
-unsigned pci_bus_of(CUdevice device) noexcept { return static_cast<unsigned>(device) + 1; }
+
+int hardware_with_uuid(const CUuuid& uuid) noexcept {
+  for (int hardware = 0; hardware < device_count(); ++hardware) {
+    const CUuuid its = uuid_of_hardware(hardware);
+    if (std::memcmp(its.bytes, uuid.bytes, sizeof its.bytes) == 0) return hardware;
+  }
+  return -1;
+}
+
+bool move_to_hardware(const std::vector<int>& hardware) noexcept {
+  for (int each = 0; each < device_count(); ++each) {
+    if (std::count(hardware.begin(), hardware.end(), each) != 1) return false;
+  }
+  for (CUdevice device = 0; device < device_count(); ++device)
+    moved[static_cast<std::size_t>(device)].store(hardware[static_cast<std::size_t>(device)] - device);
+  return true;
+}
+
+CUuuid device_uuid(CUdevice device) noexcept { return uuid_of_hardware(hardware_of(device)); }
+unsigned pci_bus_of(CUdevice device) noexcept { return static_cast<unsigned>(hardware_of(device)) + 1; }
 
 }  // namespace aiocuda::emulator
 
@@ -104,7 +139,7 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
   if (domain != 0 || slot != 0 || function != 0 || bus == 0 || bus > static_cast<unsigned>(device_count())) {
     return CUDA_ERROR_INVALID_DEVICE;
   }
-  *device = static_cast<CUdevice>(bus) - 1;
+  *device = device_of_hardware(static_cast<int>(bus) - 1);
   return CUDA_SUCCESS;
 }
 

@@ -2,6 +2,7 @@
 // launch checks and cuDeviceGetAttribute all take them from here, so they agree.
 #pragma once
 #include <cstddef>
+#include <vector>
 
 #include "api.hpp"
 
@@ -32,6 +33,12 @@ inline constexpr std::size_t max_parameter_bytes = 32764;
 inline constexpr char device_name[] = "Emulated CUDA device (CPU)";
 
 int device_count() noexcept;
+// Which of the machine's devices it is: the one of the same number, until the process is restored onto another.
+int hardware_of(CUdevice device) noexcept;
+CUdevice device_of_hardware(int hardware) noexcept;
+int hardware_with_uuid(const CUuuid& uuid) noexcept;  // -1: there is none
+// One for each device, all different; otherwise nothing changes, and the answer is false.
+bool move_to_hardware(const std::vector<int>& hardware) noexcept;
 CUuuid device_uuid(CUdevice device) noexcept;
 unsigned pci_bus_of(CUdevice device) noexcept;  // in domain 0, each device alone on its bus
 // Emulated multiprocessors are the threads that share a kernel's blocks.

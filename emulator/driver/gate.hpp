@@ -24,6 +24,8 @@ class Gate {
     Gate& gate_;
   };
 
+  bool is_closed() const noexcept { return closings_.load(std::memory_order_acquire) != 0; }
+
   // Waits until nobody holds the gate closed.
   void pass() const noexcept {
     while (const int closings = closings_.load(std::memory_order_acquire)) closings_.wait(closings);

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "api.hpp"
+#include "checkpoint/checkpoints.hpp"
 #include "context.hpp"
 #include "device.hpp"
 #include "fault.hpp"
@@ -30,6 +31,7 @@ CUresult initialise() {
   if (settings().devices == 0) return CUDA_ERROR_NO_DEVICE;
   if (pthread_atfork(nullptr, nullptr, &on_fork_in_child) != 0) return CUDA_ERROR_OPERATING_SYSTEM;
   install_fault_handlers();
+  checkpoint::begin_service();
   state.store(State::ready, std::memory_order_release);
   return CUDA_SUCCESS;
 }
@@ -39,7 +41,11 @@ thread_local bool per_thread_default_stream = false;
 }  // namespace
 
 CUresult check_initialised() noexcept {
-  return state.load(std::memory_order_acquire) == State::ready ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+  if (state.load(std::memory_order_acquire) != State::ready) return CUDA_ERROR_NOT_INITIALIZED;
+  // A lock of the process waits for its host functions, so they must not wait for the lock.
+  if (checkpoint::gate.is_closed() && !in_host_function()) [[unlikely]]
+    checkpoint::gate.pass();
+  return CUDA_SUCCESS;
 }
 
 CUresult check_device(CUdevice device) noexcept {

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "abi/device_state.hpp"
+#include "checkpoint/checkpoints.hpp"
 #include "context.hpp"
 #include "device.hpp"
 #include "memory/memory.hpp"
@@ -40,8 +41,9 @@ extern "C" [[gnu::visibility("default")]] int aiocuda_emulator_device_count() {
   return settings().error.empty() ? device_count() : -1;
 }
 
-extern "C" [[gnu::visibility("default")]] bool aiocuda_emulator_device_state(int device, abi::DeviceState* state) {
-  if (state == nullptr || device < 0 || device >= aiocuda_emulator_device_count()) return false;
+extern "C" [[gnu::visibility("default")]] bool aiocuda_emulator_device_state(int hardware, abi::DeviceState* state) {
+  if (state == nullptr || hardware < 0 || hardware >= aiocuda_emulator_device_count()) return false;
+  const CUdevice device = device_of_hardware(hardware);
   *state = {};
   std::snprintf(state->name, sizeof state->name, "%s", device_name);
   const CUuuid uuid = device_uuid(device);
@@ -52,9 +54,11 @@ extern "C" [[gnu::visibility("default")]] bool aiocuda_emulator_device_state(int
   state->multiprocessor_count = multiprocessor_count();
   const memory::Usage usage = memory::usage(device);
   state->total_bytes = usage.total_bytes;
-  state->used_bytes = usage.used_bytes;
+  const bool is_used = !checkpoint::has_left_devices();
+  state->used_bytes = is_used ? usage.used_bytes : 0;
   state->running_kernels = monitoring::running(device).load(std::memory_order_relaxed);
-  state->has_context = !contexts().find_if([&](const Context& context) { return context.device() == device; }).empty();
+  state->has_context =
+      is_used && !contexts().find_if([&](const Context& context) { return context.device() == device; }).empty();
   state->reaches_peers = can_access_peers();
   return true;
 }

@@ -1,24 +1,20 @@
 // One page of a shared file for each event, and the system's waits for a word in it.
 #include "shared_event.hpp"
 
-#include <linux/futex.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
-#include <climits>
-#include <ctime>
 #include <new>
+
+#include "shared_word.hpp"
 
 namespace aiocuda::emulator {
 namespace {
 
 constexpr std::uint64_t magic = 0x61696f6375646165;  // "aiocudae"
 constexpr std::size_t kept_records = 128;
-// Between two looks at whether who records still lives. Nobody is told of that.
-constexpr std::timespec longest_sleep{0, 20'000'000};
 
 struct Record {
   std::atomic<std::uint64_t> number;
@@ -26,14 +22,6 @@ struct Record {
   std::atomic<std::int32_t> process;
   std::atomic<std::uint32_t> has_passed;
 };
-
-void sleep_while(const std::atomic<std::uint32_t>& word, std::uint32_t value) noexcept {
-  ::syscall(SYS_futex, &word, FUTEX_WAIT, value, &longest_sleep, nullptr, 0);
-}
-
-void wake_all(const std::atomic<std::uint32_t>& word) noexcept {
-  ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
 
 }  // namespace
 
@@ -102,7 +90,7 @@ void SharedEvent::wait(std::uint64_t number, const std::function<bool()>& gives_
   while (true) {
     const std::uint32_t passes = page_.passes.load();
     if (passed(number) || gives_up()) return;
-    sleep_while(page_.passes, passes);
+    sleep_while(page_.passes, passes, &between_looks);  // who records may have ended
   }
 }
 

@@ -1,7 +1,10 @@
 // See diagnostics.hpp.
 #include "diagnostics.hpp"
 
+#include <algorithm>
+#include <cctype>
 #include <regex>
+#include <set>
 #include <sstream>
 
 namespace aiocuda::emulator::nvrtc {
@@ -34,6 +37,35 @@ std::string quoted(const std::string& line, std::size_t column, const std::strin
   return "  " + line + "\n  " + std::string(at, ' ') + "^\n\n";
 }
 
+// "f" of "int a::f<int>(int)".
+std::string unqualified(const std::string& demangled) {
+  const std::string name = demangled.substr(0, demangled.find_first_of("(<"));
+  return name.substr(name.find_last_of(": ") + 1);
+}
+
+// The number of the first line that has the word, or 0.
+std::size_t line_with(std::string_view text, const std::string& word) {
+  const auto is_of_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  for (std::size_t at = text.find(word); !word.empty() && at != text.npos; at = text.find(word, at + 1)) {
+    const std::size_t past = at + word.size();
+    if ((at == 0 || !is_of_name(text[at - 1])) && (past == text.size() || !is_of_name(text[past])))
+      return 1 +
+             static_cast<std::size_t>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
+  }
+  return 0;
+}
+
+// A function that the program declares, uses and does not define. The linker says so, for each use.
+std::string unresolved(const std::string& demangled, const DiagnosticsRequest& request) {
+  const std::string message = "Unresolved extern function '" + demangled +
+                              "': the program uses it and does not define it. Define it, or compile with -rdc=true and "
+                              "link the program that does\n";
+  const std::size_t line = line_with(request.source, unqualified(demangled));
+  if (line == 0) return "error: " + message + "\n";
+  return std::string(request.program_name) + "(" + std::to_string(line) + "): error: " + message +
+         quoted(line_of(request.source, line), 1, "'" + unqualified(demangled) + "'");
+}
+
 bool is_noise(const std::string& line) {
   static const std::regex place(
       "^[^ ]+: (In [a-z ]*(function|constructor|destructor|operator|lambda) .*|At global scope):$");
@@ -43,6 +75,7 @@ bool is_noise(const std::string& line) {
     if (line.starts_with(start)) return true;
   }
   if (line.ends_with("style of line directive is a GCC extension")) return true;  // of our own lines
+  if (line.find(": error: linker command failed") != std::string::npos) return true;
   static const std::regex summary("^[0-9]+ (error|warning)s?( and [0-9]+ (error|warning)s?)? generated\\.$");
   return std::regex_match(line, summary);
 }
@@ -97,10 +130,13 @@ ReadableLog readable_log(const DiagnosticsRequest& request) {
   static const std::regex located("^([^\\s:][^:]*):([0-9]+):(?:([0-9]+):)? (fatal error|error|warning|note): (.*)$");
   static const std::regex instantiated("^([^\\s:][^:]*):([0-9]+):(?:[0-9]+:)?\\s+(required from .*|required by .*)$");
   static const std::regex quoted_line("^ *[0-9]* \\| .*$");
+  static const std::regex in_function("^[^:]*ld[^:]*: .*: in function `.*':$");  // GNU ld's, before it names a symbol
+  static const std::regex undefined("^.*: undefined reference to `(.*)'$");
   static const std::regex missing("'?([^' ]+)'? ?(file not found|: No such file or directory)");
   std::istringstream lines{std::string(request.output)};
   std::string log;
   std::size_t errors = 0;
+  std::set<std::string> known_unresolved;
   for (std::string line; std::getline(lines, line);) {
     replace_all(line, std::string(request.temporary_prefix) + "/headers/", "");
     replace_all(line, std::string(request.temporary_prefix) + "/", "");
@@ -118,6 +154,13 @@ ReadableLog readable_log(const DiagnosticsRequest& request) {
     }
     if (is_noise(line)) continue;
     std::smatch match;
+    if (std::regex_match(line, in_function)) continue;
+    if (std::regex_match(line, match, undefined)) {
+      if (!known_unresolved.insert(match[1]).second) continue;
+      log += unresolved(match[1], request);
+      ++errors;
+      continue;
+    }
     if (std::regex_match(line, match, instantiated)) {
       log += match[1].str() + "(" + match[2].str() + "): note: " + match[3].str() + "\n";
       continue;

@@ -71,15 +71,54 @@ std::optional<std::size_t> name_of(const std::vector<Token>& tokens, Range param
   return std::nullopt;
 }
 
+// Whether the name is declared once more there, as far as that can be seen: "int p = ...", "auto& p : ...".
+bool declares(const std::vector<Token>& tokens, std::size_t at) {
+  const Token& before = tokens[at - 1];
+  const Token& after = tokens[at + 1];
+  const bool is_declarator = before.is("&") || before.is("*") || before.is("&&");
+  const Token& type = is_declarator ? tokens[at - 2] : before;
+  const bool is_behind_type = (type.kind == TokenKind::identifier && !type.is("return")) || type.is(">");
+  const bool begins = after.is("=") || after.is(";") || after.is(":") || after.is("{") || after.is(")") ||
+                      after.is(",") || after.is("[");
+  return is_behind_type && begins;
+}
+
+// The name is a reference, so its declared type is not the parameter's; that of the copy is. Where the name may be
+// another's, up to the end of that block, nothing changes.
+void name_copy_in_types(const std::vector<Token>& tokens, Range body, std::string_view name, const std::string& copy,
+                        Edits& edits) {
+  std::size_t depth = 0, hidden_from_depth = 0;  // 0: not hidden
+  for (std::size_t i = body.begin; i + 3 < body.end; ++i) {
+    if (tokens[i].is("{")) ++depth;
+    if (tokens[i].is("}") && depth-- == hidden_from_depth) hidden_from_depth = 0;
+    if (hidden_from_depth != 0) continue;
+    if (tokens[i].is(name) && declares(tokens, i)) hidden_from_depth = depth;
+    if (tokens[i].is("decltype") && tokens[i + 1].is("(") && tokens[i + 2].is(name) && tokens[i + 3].is(")"))
+      edits.replace(tokens[i + 2], copy);
+  }
+}
+
+// Where a parameter has "...", or its end.
+std::size_t dots_of(const std::vector<Token>& tokens, Range parameter) {
+  std::size_t at = parameter.begin;
+  while (at < parameter.end && !tokens[at].is("...")) ++at;
+  return at;
+}
+
+constexpr const char* must_be_const =
+    ", \"a parameter annotated with __grid_constant__ must have const-qualified type\"); ";
+
 }  // namespace
 
 bool has_grid_constants(const std::vector<Token>& tokens, Range parameters) { return has(tokens, parameters, word); }
 
-GridConstants make_grid_constants(const std::vector<Token>& tokens, Range parameters, Edits& edits) {
+GridConstants make_grid_constants(const std::vector<Token>& tokens, const Declaration& kernel,
+                                  std::optional<std::size_t> pack, Edits& edits) {
   GridConstants made;
-  std::size_t position = 0;
-  for (const Range parameter : split_parameters(tokens, parameters)) {
-    const std::string index = std::to_string(position++);
+  const std::vector<Range> parameters = split_parameters(tokens, kernel.parameters);
+  for (std::size_t position = 0; position < std::min(pack.value_or(parameters.size()), parameters.size()); ++position) {
+    const Range parameter = parameters[position];
+    const std::string index = std::to_string(position);
     if (!has(tokens, parameter, word)) continue;
     const std::optional<std::size_t> name = name_of(tokens, parameter);
     if (!name) continue;
@@ -88,10 +127,43 @@ GridConstants make_grid_constants(const std::vector<Token>& tokens, Range parame
     // Nobody writes to an argument: the compiler may keep it in a register while the kernel writes elsewhere.
     made.references += "auto& __restrict " + std::string(tokens[*name].text) +
                        " = ::aiocuda_device::grid_constant<decltype(" + copy + ")>(" + index + "); ";
-    made.checks += "static_assert(::aiocuda_device::is_const<decltype(" + copy +
-                   ")>, \"a parameter annotated with __grid_constant__ must have const-qualified type\"); ";
+    made.checks += "static_assert(::aiocuda_device::is_const<decltype(" + copy + ")>" + must_be_const;
+    name_copy_in_types(tokens, kernel.body, tokens[*name].text, copy, edits);
   }
   return made;
+}
+
+std::optional<std::size_t> pack_of_grid_constants(const std::vector<Token>& tokens, const Declaration& kernel) {
+  const std::vector<Range> parameters = split_parameters(tokens, kernel.parameters);
+  const auto found = std::find_if(parameters.begin(), parameters.end(), [&](const Range& each) {
+    return has(tokens, each, word) && has(tokens, each, "...");
+  });
+  if (found == parameters.end()) return std::nullopt;
+  return static_cast<std::size_t>(found - parameters.begin());
+}
+
+std::vector<std::size_t> references_of_pack(const std::vector<Token>& tokens, const Declaration& kernel,
+                                            std::size_t first) {
+  std::vector<std::size_t> found;
+  const std::vector<Range> parameters = split_parameters(tokens, kernel.parameters);
+  for (std::size_t position = first; position < parameters.size(); ++position) {
+    const Range parameter = parameters[position];
+    if (!has(tokens, parameter, word) || has(tokens, parameter, "&") || has(tokens, parameter, "&&")) continue;
+    const std::size_t dots = dots_of(tokens, parameter);
+    found.push_back(dots < parameter.end ? dots : name_of(tokens, parameter).value_or(parameter.end));
+  }
+  return found;
+}
+
+std::string check_of_pack(const std::vector<Token>& tokens, const Declaration& kernel, std::size_t first) {
+  const std::vector<Range> parameters = split_parameters(tokens, kernel.parameters);
+  if (first >= parameters.size()) return {};
+  const Range pack = parameters[first];
+  const std::size_t name = dots_of(tokens, pack) + 1;
+  if (name >= pack.end || tokens[name].kind != TokenKind::identifier) return {};
+  return "static_assert((true && ... && ::aiocuda_device::is_const<typename "
+         "::aiocuda_device::remove_reference<decltype(" +
+         std::string(tokens[name].text) + ")>::type>)" + must_be_const;
 }
 
 std::vector<HostCode> find_misplaced_grid_constants(const std::vector<Token>& tokens,

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <map>
+#include <set>
 #include <string_view>
 
 namespace aiocuda::emulator::nvrtc {
@@ -12,6 +13,8 @@ namespace {
 
 constexpr std::string_view mark = "/cuda/std/__cccl/compiler.h";  // every header of theirs includes it
 constexpr long widest_access_bytes = 16;
+constexpr std::string_view before_instruction = "__cuda_ptx_";
+constexpr std::string_view behind_instruction = "_is_not_supported_before_";
 
 // The name of a class template at namespace scope, or nothing.
 std::string_view name_of_class_template(const std::vector<Token>& tokens, const Declaration& d) {
@@ -83,6 +86,26 @@ void NvidiaHeaders::qualify_templates(const std::vector<Declaration>& declaratio
       }
       if (!innermost.empty()) edits.before(name, std::string(innermost) + "::");
     }
+  }
+}
+
+void NvidiaHeaders::define_refusals(const std::vector<Declaration>& declarations, Edits& edits) const {
+  const std::vector<Token>& tokens = source_.tokens;
+  std::set<std::string_view> defined;
+  for (const Declaration& d : declarations) {
+    if (!d.is_function || !d.body.empty() || !have(tokens[d.all.begin])) continue;
+    const Token& name = tokens[d.name.begin];
+    const std::size_t ends = name.text.find(behind_instruction);
+    if (ends == std::string_view::npos || !name.text.starts_with(before_instruction)) continue;
+    if (!defined.insert(name.text).second) continue;  // declared again for each form of the instruction
+    const std::size_t begins = before_instruction.size();
+    const std::string_view needed = name.text.substr(ends + behind_instruction.size());
+    const std::string instruction(name.text.substr(begins, ends - begins));
+    const std::string message = source_.files[name.file] + ":" + std::to_string(name.line) +
+                                ": cuda::ptx::" + instruction + " is not supported on the emulated driver: it needs " +
+                                std::string(needed.substr(0, needed.find("__")));
+    edits.before(name, "__attribute__((weak)) ");
+    edits.replace(tokens[d.all.end - 1], "{ ::aiocuda_fail(801, \"" + escaped(message) + "\"); }");
   }
 }
 

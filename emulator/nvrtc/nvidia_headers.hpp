@@ -32,6 +32,11 @@ class NvidiaHeaders {
   // meaning. The template gets its namespace.
   void qualify_templates(const std::vector<Declaration>& declarations, Edits& edits) const;
 
+  // Up to CUDA 13.0 they call a function that nobody defines, "..._is_not_supported_before_SM_100__", for an
+  // instruction of newer devices. On a GPU the linker tells its name. It gets a body here, which fails the launch that
+  // comes there, as other instructions do that are not supported.
+  void define_refusals(const std::vector<Declaration>& declarations, Edits& edits) const;
+
   // They ask for the offset of a member as NVRTC alone lets them: "static_assert(!(&(((T*) 0)->member)), ...)".
   void name_offsets(Edits& edits) const;
 

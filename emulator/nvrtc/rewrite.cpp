@@ -3,6 +3,7 @@
 #include "rewrite.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "casts.hpp"
 #include "constants.hpp"
@@ -14,6 +15,7 @@
 #include "grid_constants.hpp"
 #include "guard.hpp"
 #include "host_code.hpp"
+#include "kernel_table.hpp"
 #include "names.hpp"
 #include "nvidia_headers.hpp"
 #include "polling.hpp"
@@ -25,20 +27,6 @@
 
 namespace aiocuda::emulator::nvrtc {
 namespace {
-
-struct KernelDeclaration {
-  std::string name;       // unqualified
-  std::string qualified;  // from the global namespace
-  bool is_template;
-  bool runs_as_fibers;
-  bool is_split;  // at its barriers
-  bool functions_use_place;
-  bool has_grid_constants;
-  int guard;  // the position of the parameter n in "if (i < n)", or -1
-  // Of __launch_bounds__ and __cluster_dims__; of a template's, the functions that answer them.
-  std::string bounds;
-  std::string cluster;
-};
 
 constexpr const char* place_names[] = {"threadIdx", "blockIdx", "blockDim", "gridDim"};
 constexpr int cuda_error_not_supported = 801;
@@ -83,14 +71,17 @@ class Rewriter {
       result_.includes.emplace_back("\"aiocuda_cuda_cpp/nvidia_headers.hpp\"");
       nvidia_.lower_alignments(edits_);
       nvidia_.qualify_templates(declarations_, edits_);
+      nvidia_.define_refusals(declarations_, edits_);
       nvidia_.name_offsets(edits_);
     }
     if (!request_.allows_host_code) host_code();
     result_.includes_nvidia = nvidia_.are_included();
-    result_.kernel_count = listed_;
+    for (const std::string& expression : request_.name_expressions)
+      table_.list_expression(expression, waiting_, functions_use_place_);
     result_.files = source_.files;
     result_.casts_pointers = casts_pointers(tokens_);
-    result_.text = make_way(tokens_, declarations_) + edits_.made_to(request_.preprocessed) + table();
+    result_.text = make_way(tokens_, declarations_) + edits_.made_to(request_.preprocessed) +
+                   table_.text(request_.unit, variables_.table_of_constants());
     return std::move(result_);
   }
 
@@ -164,17 +155,15 @@ class Rewriter {
     const bool waits = !is_split && waits_in(d);
     const bool defines = !d.body.empty();
     if (defines && !waits && (is_split || worth_inlining(d.body))) edits_.replace(qualifier, "__direct__");
+    grid_constants(d);
     if (!defines && !d.is_explicit_instantiation) return;
-    if (defines) {
-      place(d, waits);
-      grid_constants(d);
-    }
+    if (defines) place(d, waits);
 
     KernelDeclaration k;
     const Range plain_name = unqualified(d.name);
     k.name = tokens_[plain_name.begin].text;
-    k.qualified = d.name_space + "::" + one_line(d.name);
     k.is_template = !d.template_header.empty();
+    k.is_overloaded = is_overloaded(k.name);
     k.runs_as_fibers = waits;
     k.is_split = is_split;
     result_.has_split = result_.has_split || is_split;
@@ -184,7 +173,7 @@ class Rewriter {
     if (const Range extents = attribute_arguments(d, "__cluster_dims__"); !extents.empty())
       k.cluster = "::aiocuda_device::cluster_of(" + one_line(extents) + ")";
     k.guard = defines && !waits && !is_split && worth_inlining(d.body) ? guard(d) : -1;
-    const std::string index = std::to_string(kernels_.size());
+    const std::string index = std::to_string(table_.next());
     const Token& last = tokens_[d.all.end - 1];
     if (k.is_template) {
       const auto answered = [&](std::string& value, const char* type, const std::string& name) {
@@ -196,16 +185,16 @@ class Rewriter {
       answered(k.bounds, "unsigned", "aiocuda_launch_bounds_" + index);
       answered(k.cluster, "unsigned long long", "aiocuda_cluster_dims_" + index);
     } else {
-      const std::string overload =
-          "static_cast<void (*)(" + parameter_types(d.parameters) + ")>(&" + one_line(d.name) + ")";
+      const std::string overload = "static_cast<void (*)(" + parameter_types(d) + ")>(&" + one_line(d.name) + ")";
       insert_aside(last, "using aiocuda_kernel_" + index + " = ::aiocuda_device::Kernel<" +
-                             (is_overloaded(k.name) ? overload : "&" + one_line(d.name)) + ", " + flags(k) + ", " +
+                             (k.is_overloaded ? overload : "&" + one_line(d.name)) + ", " +
+                             std::to_string(flags_of(k)) + ", " +
                              (k.bounds.empty() ? "1024" : "(unsigned)(" + k.bounds + ")") + ", " +
                              std::to_string(k.guard) + ", " + (k.cluster.empty() ? "0" : k.cluster) + ">;");
-      table_entries_.push_back({d.name_space + "::aiocuda_kernel_" + index, k.name, ""});
-      ++listed_;
+      table_.list(d.name_space + "::aiocuda_kernel_" + index, k.name);
+      ++result_.kernel_count;
     }
-    kernels_.push_back(std::move(k));
+    table_.add(std::move(k));
   }
 
   // A kernel made of a template and a static function would have no symbol. Of units that are linked, each keeps its
@@ -268,14 +257,15 @@ class Rewriter {
     return count > 1;
   }
 
-  static std::string flags(const KernelDeclaration& k) {
-    return std::to_string((k.runs_as_fibers ? 1 : 0) | (k.functions_use_place ? 2 : 0) | (k.is_split ? 4 : 0) |
-                          (k.has_grid_constants ? 8 : 0));
-  }
-
-  std::string parameter_types(Range parameters) const {
+  std::string parameter_types(const Declaration& d) const {
+    const Range parameters = d.parameters;
+    const std::vector<std::size_t> references = references_of_pack(d);
+    const auto is_reference = [&](std::size_t i) {
+      return std::find(references.begin(), references.end(), i) != references.end();
+    };
     std::string types;
     for (std::size_t i = parameters.begin; i < parameters.end;) {
+      if (is_reference(i)) types += "& ";
       if (tokens_[i].is("=")) {  // a default argument
         while (i < parameters.end && !tokens_[i].is(",")) {
           i = tokens_[i].is("(") || tokens_[i].is("{") ? skip_bracket(tokens_, i) : i + 1;
@@ -285,6 +275,7 @@ class Rewriter {
       types += std::string(tokens_[i].text) + " ";
       ++i;
     }
+    if (is_reference(parameters.end)) types += "&";
     return types;
   }
 
@@ -327,11 +318,31 @@ class Rewriter {
   }
 
   void grid_constants(const Declaration& d) {
-    const GridConstants made = make_grid_constants(tokens_, d.parameters, edits_);
-    if (made.references.empty()) return;
+    if (!has_grid_constants(tokens_, d.parameters)) return;
+    const std::optional<std::size_t> pack = pack_in_template_of(d);
+    for (const std::size_t at : references_of_pack(d)) edits_.before(tokens_[at], "& ");
+    if (d.body.empty()) return;
+    GridConstants made = make_grid_constants(tokens_, d, pack, edits_);
+    if (pack) made.checks += check_of_pack(tokens_, d, *pack);
+    if (made.references.empty() && made.checks.empty()) return;
     // A check that fails is an error where the parameters begin.
     const std::string at_parameters = on_line_of(tokens_[d.parameters.begin - 1], source_.files);
     insert_aside(tokens_[d.body.begin], made.references + at_parameters + made.checks);
+  }
+
+  std::vector<std::size_t> references_of_pack(const Declaration& d) const {
+    const std::optional<std::size_t> pack = pack_in_template_of(d);
+    return pack ? nvrtc::references_of_pack(tokens_, d, *pack) : std::vector<std::size_t>{};
+  }
+
+  // Where the kernel, or the template that it is an instance of, has a pack of grid constants.
+  std::optional<std::size_t> pack_in_template_of(const Declaration& d) const {
+    const std::string_view name = tokens_[unqualified(d.name).begin].text;
+    for (const Declaration& each : declarations_) {
+      if (!is_kernel(each) || each.template_header.empty() || !tokens_[unqualified(each.name).begin].is(name)) continue;
+      if (const auto pack = pack_of_grid_constants(tokens_, each)) return pack;
+    }
+    return std::nullopt;
   }
 
   // Lambdas that capture nothing and local classes cannot see a local copy.
@@ -420,79 +431,6 @@ class Rewriter {
     for (const HostCode& each : all) report(tokens_[each.token], each.message);
   }
 
-  // ---- the result
-
-  struct TableEntry {
-    std::string type;
-    std::string fallback_name;
-    std::string expression;  // empty for a kernel found in the text
-  };
-
-  void name_expression(const std::string& expression, std::size_t index) {
-    const TokenizedSource tokenized = tokenize(expression);
-    std::string base;
-    bool waits = false;
-    for (std::size_t i = 0; i < tokenized.tokens.size(); ++i) {
-      const Token& token = tokenized.tokens[i];
-      if (token.kind != TokenKind::identifier) continue;
-      waits = waits || waiting_.contains(token.text);
-      if (base.empty() || (i > 0 && tokenized.tokens[i - 1].is("::") && !saw_angle(tokenized.tokens, i)))
-        base = token.text;
-    }
-    unsigned kernel_flags = functions_use_place_ ? 2 : 0;
-    std::string bounds = "1024";
-    std::string cluster = "0";
-    int guard = -1;
-    for (const KernelDeclaration& k : kernels_) {
-      if (k.name != base) continue;
-      waits = (waits || k.runs_as_fibers) && !k.is_split;
-      kernel_flags |= k.is_split ? 4u : 0u;
-      if (!is_overloaded(k.name)) guard = k.guard;
-      kernel_flags |= k.functions_use_place ? 2u : 0u;
-      kernel_flags |= k.has_grid_constants ? 8u : 0u;
-      if (is_overloaded(k.name)) continue;
-      const std::size_t arguments = expression.find('<');
-      if (!k.is_template || arguments == std::string::npos) continue;
-      if (!k.bounds.empty()) bounds = k.bounds + expression.substr(arguments) + "()";
-      if (!k.cluster.empty()) cluster = k.cluster + expression.substr(arguments) + "()";
-    }
-    const std::string address = expression.find_first_not_of(" \t&(") == 0 ? "&" + expression : expression;
-    table_entries_.push_back({"::aiocuda_device::Named<" + address + ", " +
-                                  std::to_string(kernel_flags | (waits ? 1u : 0u)) + ", " + bounds + ", " +
-                                  std::to_string(guard) + ", " + cluster + ">",
-                              expression, "aiocuda_name_" + std::to_string(index)});
-  }
-
-  static bool saw_angle(const std::vector<Token>& tokens, std::size_t before) {
-    return std::any_of(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(before),
-                       [](const Token& token) { return token.is("<"); });
-  }
-
-  std::string table() {
-    for (std::size_t i = 0; i < request_.name_expressions.size(); ++i) name_expression(request_.name_expressions[i], i);
-    std::string out;
-    for (TableEntry& entry : table_entries_) {
-      if (entry.expression.empty()) continue;
-      out += "\n# 1 \"name expression " + escaped(entry.fallback_name) + "\"\nusing " + entry.expression + " = " +
-             entry.type + ";";
-      entry.type = "::" + entry.expression;
-    }
-    const std::string count = std::to_string(std::max<std::size_t>(table_entries_.size(), 1));
-    out += "\n# 1 \"<module>\"\n#pragma GCC visibility pop\nstatic aiocuda::emulator::abi::Kernel aiocuda_kernels[" +
-           count + "] = {";
-    for (const TableEntry& entry : table_entries_)
-      out += entry.type + "::descriptor(\"" + escaped(entry.fallback_name) + "\"), ";
-    const std::string addresses = "aiocuda_addresses_" + request_.unit;
-    const std::string shared = "aiocuda_static_shared_" + request_.unit;
-    out += "};\nextern \"C\" {\n__attribute__((visibility(\"default\"), used)) extern const void* const " + addresses +
-           "[" + count + "];\nconst void* const " + addresses + "[" + count + "] = {";
-    for (const TableEntry& entry : table_entries_) out += "(const void*)" + entry.type + "::address, ";
-    out += "};\n__attribute__((visibility(\"default\"), used, section(\".data\"))) volatile unsigned long long " +
-           shared + "[" + count + "] = {};\n}\n";
-    out += variables_.table_of_constants() + "AIOCUDA_UNIT(" + addresses + ", " + shared + ", " + count + ")\n";
-    return out;
-  }
-
   const RewriteRequest& request_;
   TokenizedSource source_;
   const std::vector<Token>& tokens_;
@@ -505,9 +443,7 @@ class Rewriter {
   Edits edits_;
   DeviceVariables variables_{tokens_, declarations_, source_.files, request_.is_relocatable, edits_};
   SharedVariables shared_variables_{tokens_, request_.checked, edits_};
-  std::vector<KernelDeclaration> kernels_;
-  std::vector<TableEntry> table_entries_;
-  std::size_t listed_ = 0;
+  KernelTable table_;
   Rewritten result_;
 };
 

@@ -11,8 +11,8 @@
 
 #include "arrays_in.hpp"
 #include "explain_sink.hpp"
+#include "graph_parts.hpp"
 #include "launched_as.hpp"
-#include "plan_nodes.hpp"
 #include "replay.hpp"
 #include "walk.hpp"
 
@@ -27,7 +27,7 @@ inline Late* as_late(nb::handle object) {
   return object.ptr() && is_late(object.ptr()) ? nb::inst_ptr<Late>(object) : nullptr;
 }
 
-class GraphSink : private PlanNodes {
+class GraphSink : private GraphParts {
  public:
   using Value = nb::handle;
 
@@ -46,13 +46,14 @@ class GraphSink : private PlanNodes {
 
   // `loop`: the function whose whole work the plan is, and which may become a part of another graph; else empty.
   GraphSink(Services services, std::string place, std::string loop = {})
-      : services_(std::move(services)), enclosure_(std::make_shared<Inside>(services_)) {
+      : GraphParts(std::move(services.refused_in_body), std::move(loop)),
+        services_(std::move(services)),
+        enclosure_(std::make_shared<Inside>(services_)) {
     enclosure_->place = plan_.place = std::move(place);
-    enclosure_->is_part = !loop.empty();
+    enclosure_->is_part = is_part();
     enclosure_->sink = this;
     if (const auto* const around = static_cast<const Inside*>(Enclosure::around()); around && enclosure_->is_part)
       around_ = around->sink;
-    plan_.loop = std::move(loop);
   }
   ~GraphSink() { enclosure_->is_open = false; }
   GraphSink(const GraphSink&) = delete;
@@ -123,7 +124,7 @@ class GraphSink : private PlanNodes {
   }
 
   const GraphPlan& plan() const { return plan_; }
-  bool is_part() const { return enclosure_->is_part; }
+  using GraphParts::is_part;
   // Has something seen the address of an input, so that a launch cannot replace it everywhere?
   bool is_captured(std::size_t input) const {
     const Memory& memory = plan_.memory[plan_.inputs[input].memory];
@@ -142,7 +143,7 @@ class GraphSink : private PlanNodes {
       return use.buffer == array.buffer.get() && use.span.begin <= array.offset && array.span().end <= use.span.end;
     });
   }
-  bool is_observed(std::size_t input) const { return observed_.contains(plan_.inputs[input].object.ptr()); }
+  using GraphParts::is_observed;
 
   // --- the walk's questions and orders
 
@@ -154,14 +155,7 @@ class GraphSink : private PlanNodes {
   bool is_failed(const Op& op) const { return op.state == State::failed || is_from_outside(op); }
   [[noreturn, gnu::cold]] void raise_again(const Op& op) const {
     if (op.state == State::failed) ExplainSink::raise_stored(op);
-    const nb::object self = nb::find(op), location = op.origin.location();
-    const std::string place = location.is_none() ? std::string()
-                                                 : " (" + nb::cast<std::string>(location[0]) + ":" +
-                                                       std::to_string(nb::cast<int>(location[1])) + ")";
-    raise(error_types.capture,
-          plan_.loop + ": " + nb::cast<std::string>(self.attr("_title")) + place +
-              " was built outside of the function that uses it, and has not run; put it into the state, run it before, "
-              "or build it inside of the function");
+    raise_from_outside(op);
   }
   void fail(Op&, nb::handle) {}
 
@@ -346,39 +340,7 @@ class GraphSink : private PlanNodes {
     for (const ReplayOp::Binding& binding : op.bindings)
       if (!binding.is_memory) adopt_number(binding.value);
     for (const nb::object& value : inner.observed) observe(value);
-    std::vector<Tick> ticks;
-    std::vector<bool> is_last(inner.nodes.size(), true);
-    const auto first = static_cast<NodeIndex>(plan_.nodes.size());
-    const ConditionIndex conditions = std::exchange(plan_.conditions, plan_.conditions + inner.conditions);
-    parts_.clear();
-    for (const GraphNode& model : inner.nodes) {
-      GraphNode node = model;
-      std::vector<Tick> needs;
-      for (const NodeIndex other : model.after) {
-        needs.push_back(ticks[other]);
-        is_last[other] = false;
-      }
-      node.move_pointers([&](const Pointer& pointer) {
-        return Pointer{places[pointer.slot].slot, places[pointer.slot].offset + pointer.offset};
-      });
-      if (auto* const kernel = node.as<KernelNode>()) {
-        slots_.move_numbers(*kernel, inner, op);
-        if (kernel->sets != no_condition) kernel->sets += conditions;
-      }
-      if (auto* const conditional = node.as<ConditionalNode>()) conditional->condition += conditions;
-      if (node.inside != no_node) node.inside += first;
-      require_possible(node);
-      node.after.clear();
-      node.uses.clear();
-      for (const NodeUse& use : model.uses) {
-        const Pointer at = places[use.slot];
-        slots_.note_use(node, at.slot, {at.offset + use.span.begin, at.offset + use.span.end}, use.writes);
-      }
-      append(std::move(node), model.after.empty() ? needs_ : needs);
-      ticks.push_back(last_);
-    }
-    for (std::size_t i = 0; i < ticks.size(); ++i)
-      if (is_last[i]) parts_.push_back(ticks[i]);
+    append_part(op, places);
     join(device);
   }
 
@@ -500,40 +462,6 @@ class GraphSink : private PlanNodes {
     plan_.memory[slots_.of(*use.buffer, use.span)].is_captured = true;
   }
 
-  // Something other than a kernel's parameter gets to see a number that launches may replace.
-  void observe(nb::handle object) {
-    for (const Input& input : plan_.inputs)
-      if (!input.is_array && input.object.ptr() == object.ptr()) observed_.insert(object.ptr());
-    if (const Op* const op = as_op(object); op && is_part() && is_value(*op))
-      plan_.observed.push_back(nb::borrow(object));
-  }
-
-  // A number from outside of a part may be an input of the graph that the part comes into.
-  void adopt_number(nb::handle object) {
-    const Op* const op = is_part() ? as_op(object) : nullptr;
-    if (!op || !is_value(*op)) return;
-    const bool is_known = std::any_of(plan_.inputs.begin(), plan_.inputs.end(),
-                                      [&](const Input& input) { return input.object.ptr() == object.ptr(); });
-    if (!is_known) plan_.inputs.push_back({"a number", nb::borrow(object)});
-  }
-
-  // A body of a conditional node has work of the device alone.
-  void refuse_in_body(const Op& op, const char* does, const char* instead) const {
-    if (!is_in_body()) [[likely]]
-      return;
-    const nb::object self = nb::find(op);
-    raise(error_types.capture, plan_.loop + ": " + nb::cast<std::string>(self.attr("_title")) + " " + does +
-                                   "; a body on the device cannot do that: " + instead);
-  }
-  void require_possible(const GraphNode& node) const {
-    const auto* const captured = node.as<CapturedNode>();
-    if (!is_in_body() || !captured || !captured->graph) return;
-    if (const char* const refused = services_.refused_in_body(captured->graph.get()))
-      raise(error_types.capture,
-            plan_.loop + ": " + captured->name + " puts " + refused +
-                " on its stream; a body on the device has kernels, copies and fills alone: call it before");
-  }
-
   // A value that is known only when a launch is complete cannot be an argument of anything inside.
   void require_now(Value value) const {
     if (is_of_map(value))
@@ -570,7 +498,7 @@ class GraphSink : private PlanNodes {
   std::unordered_map<const Op*, nb::object> results_;
   std::vector<const Op*> of_bodies_;  // what was done in bodies that are open
   std::vector<std::size_t> begun_;    // where each of these begins in that
-  std::unordered_set<PyObject*> late_, observed_;
+  std::unordered_set<PyObject*> late_;
   std::vector<Use> adopted_;
   std::vector<nb::object> recorded_, called_, kept_;
   // Of the launch that is recorded now.

@@ -37,9 +37,8 @@ int collect(PyObject* object, void* into) {
 }
 
 std::string text_of(const LaunchedAs& launch) {
-  std::string built;
-  if (const nb::object location = Origin::place(launch.built).location(); !location.is_none())
-    built = " (built at " + nb::cast<std::string>(location[0]) + ":" + std::to_string(nb::cast<int>(location[1])) + ")";
+  const std::string place = Origin::place(launch.built).text();
+  const std::string built = place.empty() ? "" : " (built at " + place + ")";
   return "in the launch of " + launch.kernel + built + ", " + describe_blocks(launch.shape);
 }
 }  // namespace

@@ -109,11 +109,9 @@ struct Op : AtEnd {
   nb::object failure_of(nb::handle error) {
     if (!is_interruption(error)) return nb::borrow(error);
     try {
-      std::string place;
-      if (const nb::object location = origin.location(); !location.is_none())
-        place = nb::cast<std::string>(location[0]) + ":" + std::to_string(nb::cast<int>(location[1]));
       const nb::object title = nb::find(*this).attr("_title");
-      nb::object failure = error_types.interrupted(title, place, nb::handle(Py_TYPE(error.ptr())).attr("__name__"));
+      nb::object failure =
+          error_types.interrupted(title, origin.text(), nb::handle(Py_TYPE(error.ptr())).attr("__name__"));
       PyException_SetCause(failure.ptr(), nb::borrow(error).release().ptr());
       return failure;
     } catch (const nb::python_error&) {  // interrupted once more, just now

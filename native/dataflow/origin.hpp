@@ -76,6 +76,7 @@ class Origin {
   }
 
   nb::object location() const { return location(code_, instruction_); }  // (file, line) or None
+  std::string text() const { return text(code_, instruction_); }         // "file:line", or empty
   PyObject* code() const { return reinterpret_cast<PyObject*>(code_); }  // borrowed, or null
   int instruction() const { return instruction_; }
 
@@ -83,9 +84,12 @@ class Origin {
   class Place {
    public:
     Place(nb::object code, int instruction) : code_(std::move(code)), instruction_(instruction) {}
-    nb::object location() const { return Origin::location(reinterpret_cast<PyCodeObject*>(code_.ptr()), instruction_); }
+    nb::object location() const { return Origin::location(code(), instruction_); }
+    std::string text() const { return Origin::text(code(), instruction_); }
 
    private:
+    PyCodeObject* code() const { return reinterpret_cast<PyCodeObject*>(code_.ptr()); }
+
     nb::object code_;
     int instruction_;
   };
@@ -109,6 +113,11 @@ class Origin {
     if (!code) return nb::none();
     return nb::make_tuple(nb::borrow(code->co_filename), PyCode_Addr2Line(code, instruction));
   }
+  static std::string text(PyCodeObject* code, int instruction) {
+    if (!code) return {};
+    return nb::cast<std::string>(nb::handle(code->co_filename)) + ":" +
+           std::to_string(PyCode_Addr2Line(code, instruction));
+  }
 
   PyCodeObject* code_ = nullptr;
   int instruction_ = -1;
@@ -118,9 +127,8 @@ class Origin {
 inline std::string place_of_caller() {
   Origin origin;
   origin.capture();
-  const nb::object location = origin.location();
-  if (location.is_none()) return "an unknown place";
-  return nb::cast<std::string>(location[0]) + ":" + std::to_string(nb::cast<int>(location[1]));
+  const std::string place = origin.text();
+  return place.empty() ? "an unknown place" : place;
 }
 
 }  // namespace aiocuda::dataflow

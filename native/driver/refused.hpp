@@ -53,10 +53,9 @@ nb::object described(F&& asked) {
 
 // Has the error of a framework's function say which operation it was for, and which line of the program built that.
 inline void note_place(const nb::python_error& error, Op& op) {
-  const nb::object location = op.origin.location();
+  const std::string place = op.origin.text();
   std::string text = nb::cast<std::string>(object_of(op).attr("_title"));
-  if (!location.is_none())
-    text += ", built at " + nb::cast<std::string>(location[0]) + ":" + std::to_string(nb::cast<int>(location[1]));
+  if (!place.empty()) text += ", built at " + place;
   error.value().attr("add_note")(text);
 }
 

@@ -443,10 +443,8 @@ class SubmitSink : public Issuing {
 
   // The line may have been unknown to the operation, too.
   [[gnu::cold]] static void tell_maker(const dataflow::Buffer& buffer) {
-    const nb::object location = dataflow::Origin::place(buffer.maker).location();
-    if (buffer.address == 0 || location.is_none()) return;
-    const auto text = nb::cast<std::string>(location[0]) + ":" + std::to_string(nb::cast<int>(location[1]));
-    describe_memory(buffer.address, text.c_str());
+    const std::string place = dataflow::Origin::place(buffer.maker).text();
+    if (buffer.address != 0 && !place.empty()) describe_memory(buffer.address, place.c_str());
   }
 
   template <class F>

@@ -41,7 +41,8 @@ class TracedSink : public SubmitSink {
         if (work != trace::none && (last == trace::none || work > last)) last = work;
       });
     });
-    return last != trace::none && recorder.work(last).kind == trace::WorkKind::copy ? last : trace::none;
+    if (last == trace::none || recorder.work(last).kind != trace::WorkKind::copy) return trace::none;
+    return recorder.work(last).is_of_file ? trace::none : last;  // what a file has was nowhere before
   }
 
   trace::Number begin(const Op& op, trace::Work work) {
@@ -168,15 +169,21 @@ class TracedSink : public SubmitSink {
            [&] { SubmitSink::copy(op, to, from, stream); });
   }
   void upload(dataflow::CopyOp& op, const Array& to, StreamIndex stream) {
-    const trace::Number written_by =
-        recording ? recording->written_by(dataflow::as_pageable(op.source)->owner) : trace::none;
-    record(op, copy_between(dataflow::host_ordinal, to.device, to.size_bytes(), stream, written_by), stream,
-           !dataflow::as_pageable(op.source)->is_nothing(), [&] { SubmitSink::upload(op, to, stream); });
+    const dataflow::Pageable& source = *dataflow::as_pageable(op.source);
+    const bool is_of_memory = recording && !source.host.file();
+    trace::Work work = copy_between(dataflow::host_ordinal, to.device, to.size_bytes(), stream,
+                                    is_of_memory ? recording->written_by(source.owner) : trace::none);
+    work.is_of_file = source.host.file() != nullptr;
+    record(op, work, stream, !source.is_nothing(), [&] { SubmitSink::upload(op, to, stream); });
   }
   void download(dataflow::CopyOp& op, const Array& from, StreamIndex stream) {
-    record(op, copy_between(from.device, dataflow::host_ordinal, from.size_bytes(), stream, brought_by(from)), stream,
-           !dataflow::as_pageable(op.destination)->is_nothing(), [&] { SubmitSink::download(op, from, stream); });
-    if (recording && last_ != trace::none) recording->note_written(dataflow::as_pageable(op.destination)->owner, last_);
+    const dataflow::Pageable& destination = *dataflow::as_pageable(op.destination);
+    const bool is_of_file = destination.host.file() != nullptr;
+    trace::Work work = copy_between(from.device, dataflow::host_ordinal, from.size_bytes(), stream,
+                                    is_of_file ? trace::none : brought_by(from));
+    work.is_of_file = is_of_file;
+    record(op, work, stream, !destination.is_nothing(), [&] { SubmitSink::download(op, from, stream); });
+    if (recording && last_ != trace::none && !is_of_file) recording->note_written(destination.owner, last_);
   }
   void fill(dataflow::FillOp& op, const Array& array, const Array* way, StreamIndex stream) {
     record(op,

@@ -62,6 +62,17 @@ void bind_pageable(nb::module_& module) {
       "a"_a, "b"_a);
 }
 
+// A refused submission leaves a file open, and the last who knows it may be an object of Python's. To close a file may
+// take as long as its disk does.
+struct WithoutGil {
+  void operator()(staging::File* file) const {
+    const bool lets_go = file->is_open() && PyGILState_Check();
+    PyThreadState* const state = lets_go ? PyEval_SaveThread() : nullptr;
+    std::default_delete<staging::File>()(file);
+    if (state) PyEval_RestoreThread(state);
+  }
+};
+
 // A file as one operation uses it.
 struct FileCopy {
   std::shared_ptr<staging::File> file;
@@ -81,8 +92,9 @@ void bind_files(nb::module_& module) {
           "__init__",
           [](FileCopy* self, const nb::bytes& path, std::string name, const std::string& use, std::uint64_t offset,
              std::uint64_t size_bytes, nb::handle_t<FilePlaces> places, const nb::bytes& head) {
-            auto file = std::make_shared<staging::File>(std::string(path.c_str(), path.size()), use_of(use), offset,
+            auto made = std::make_unique<staging::File>(std::string(path.c_str(), path.size()), use_of(use), offset,
                                                         size_bytes, std::string(head.c_str(), head.size()));
+            std::shared_ptr<staging::File> file(made.release(), WithoutGil());
             new (self) FileCopy{std::move(file), std::move(name), nb::borrow(places)};
           },
           "path"_a, "name"_a, "use"_a, "offset"_a, "size_bytes"_a, "places"_a, "head"_a)

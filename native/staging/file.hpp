@@ -50,6 +50,8 @@ class File {
 
   const std::string& path() const { return path_; }
   std::uint64_t offset() const { return offset_; }
+  // For who holds it alone.
+  bool is_open() const { return descriptor_ >= 0; }
   bool is_replaced() const { return use_ == Use::replace; }
   std::uint64_t moved_bytes() const { return moved_.load(std::memory_order_acquire); }
   std::optional<Failure> failure() const {

@@ -47,7 +47,8 @@ struct Work {
   std::int32_t device = -1;
   WorkKind kind = WorkKind::launch;
   WorkState state = WorkState::submitted;
-  bool is_timed = false;  // its times are yet to be read
+  bool is_timed = false;    // its times are yet to be read
+  bool is_of_file = false;  // a copy that reads or writes a file
   Number name = 0, place = none, ask = none;
   Number brought_by = none;  // of a copy: the copy that wrote what it reads
   std::uint32_t needs_begin = 0, needs_count = 0;

@@ -28,13 +28,15 @@ values = np.empty(16, np.int32)
 ok(cu.cuMemcpy(values.ctypes.data, address, values.nbytes))  # also where the memory is the host's
 values *= 2
 ok(cu.cuMemcpy(address, values.ctypes.data, values.nbytes))
-if sys.argv[3:]:  # how many: frees it in one stream while another is yet to write there
+ok(cu.cuStreamSynchronize(0))  # a copy of pageable memory returns before the device has it
+if sys.argv[3:]:  # how many: frees it in one stream, and gives its pool up, while another is yet to write there
     flag = int(ok(cu.cuMemHostAlloc(4, 0)))
     ctypes.c_int.from_address(flag).value = 0
     writer, other = (ok(cu.cuStreamCreate(cu.CUstream_flags.CU_STREAM_NON_BLOCKING)) for _ in range(2))
     ok(cu.cuStreamWaitValue32(writer, flag, 1, cu.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ))
     ok(cu.cuMemsetD32Async(address, 43, int(sys.argv[3]), writer))
     ok(cu.cuMemFreeAsync(address, other))
+    ok(cu.cuMemPoolDestroy(pool))
     ctypes.c_int.from_address(flag).value = 1
     ok(cu.cuStreamSynchronize(writer))
     assert cu.cuMemcpyDtoD(address, address, values.nbytes)[0] == cu.CUresult.CUDA_ERROR_INVALID_VALUE

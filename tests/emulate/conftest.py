@@ -14,6 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from emulate_command import command
 
+import aiocuda as ac
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -27,3 +29,19 @@ def emulate(tmp_path: Path) -> Run:
         return command("emulate", str(path), *arguments)
 
     return run
+
+
+@pytest.fixture
+def runtime():
+    """Call the runtime by a name and arguments; return what it answers, without its error, which must be none."""
+    ac.select_driver()
+    from cuda.bindings import runtime
+
+    def call(name, *arguments):
+        error, *values = getattr(runtime, name)(*arguments)
+        assert error == runtime.cudaError_t.cudaSuccess, (name, error)
+        return values[0] if len(values) == 1 else tuple(values)
+
+    call.module = runtime
+    call("cudaSetDevice", 0)
+    return call

@@ -150,6 +150,60 @@ def test_a_grid_constant_is_one_for_all_threads(barrier):
         np.testing.assert_array_equal(ac.to_host(seen).sync(), first + 512 + np.arange(512) % 100)
 
 
+PACKS = r"""
+struct Large { int values[100]; };
+struct Small { char values[3]; };
+template <class... T>
+__global__ void look(int* seen, const __grid_constant__ int n, unsigned long long* places,
+                     const __grid_constant__ T... packed);
+template <class... T>
+__global__ void look(int* seen, const __grid_constant__ int n, unsigned long long* places,
+                     const __grid_constant__ T... packed) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    BARRIER
+    const void* at[] = {&packed..., &n};
+    for (int k = 0; k < 3; ++k) places[3 * i + k] = (unsigned long long)at[k];
+    seen[i] = (0 + ... + packed.values[i % 3]) + n + 1000 * (0 + ... + __isGridConstant(&packed));
+}
+template __global__ void look<Small, Small>(int*, const __grid_constant__ int, unsigned long long*,
+                                            const __grid_constant__ Small, const __grid_constant__ Small b);
+template <> __global__ void look<Small>(int* seen, const __grid_constant__ int n, unsigned long long*,
+                                        const __grid_constant__ Small small) { *seen = small.values[n]; }
+"""
+
+
+@pytest.mark.parametrize("barrier", ["", "__syncwarp();"])
+def test_grid_constants_of_a_pack_are_one_for_all_threads(barrier):
+    small = np.array(([97, 98, 99],), np.dtype([("values", np.int8, 3)]))[()]
+    source = PACKS.replace("BARRIER", barrier)
+    places, seen = ac.zeros(3 * 512, np.uint64).sync(), ac.zeros(512, np.int32).sync()
+    ac.kernel(source, "look<Large, Small>")(seen, 7, places, large(10), small, grid=8, block=64).sync()
+    assert len(set(map(tuple, ac.to_host(places).sync().reshape(512, 3).tolist()))) == 1
+    thread = np.arange(512) % 3
+    np.testing.assert_array_equal(ac.to_host(seen).sync(), 10 + thread + ord("a") + thread + 7 + 2000)
+    ac.kernel(source, "look<Small, Small>")(seen, 0, places, small, small, grid=8, block=64).sync()
+    np.testing.assert_array_equal(ac.to_host(seen).sync(), 2 * (ord("a") + thread) + 2000)
+    ac.kernel(source, "look<Small>")(seen, 1, places, small, grid=1, block=1).sync()
+    assert ac.to_host(seen).sync()[0] == ord("b")
+
+
+def test_the_declared_type_of_a_grid_constant_is_that_of_its_parameter():
+    tell = ac.kernel(r"""
+template <class T, class U> constexpr bool same = false;
+template <class T> constexpr bool same<T, T> = true;
+struct P { int a; };
+__global__ void tell(const __grid_constant__ P p, const __grid_constant__ int n, int* out) {
+    const P* there = &p;
+    out[0] = same<decltype(p), const P> && same<decltype((p)), const P&> && same<decltype(p.a), int>;
+    out[1] = same<decltype(n), const int>;
+    { float n = 0; out[2] = same<decltype(n), float> && n == 0; }
+    decltype(p) again = p;
+    out[3] = there->a + again.a;
+}""")
+    given = np.array((4,), np.dtype([("a", np.int32)]))[()]
+    assert ac.to_host(tell(given, 1, ac.zeros(4, np.int32), grid=1, block=1)).sync().tolist() == [1, 1, 1, 8]
+
+
 def test_a_kernel_that_was_split_at_its_barriers_has_grid_constants():
     turn = ac.kernel(r"""
 struct Large { int values[100]; };

@@ -143,6 +143,22 @@ def test_memory_of_the_hosts_that_was_freed_is_no_other_arrays(run: Any) -> None
     assert lines_of(debugging, "back and forth") == []
 
 
+@pytest.mark.usefixtures("whatever_it_costs")
+def test_files_that_are_read_and_written_do_not_go_back_and_forth(run: Any, tmp_path: Path) -> None:
+    async def main() -> None:
+        await ac.write(tmp_path / "from", ac.ones(N))
+        for _ in range(4):
+            x = await ac.read(tmp_path / "from", N, np.float32)
+            await ac.write(tmp_path / "to", x)
+        for _ in range(4):
+            await ac.to_host(ac.read(tmp_path / "from", N, np.float32))
+            await ac.write(tmp_path / "to", ac.to_device(np.ones(N, np.float32)))
+
+    with ac.debug(report=False) as debugging:
+        run(main)
+    assert lines_of(debugging, "back and forth") == []
+
+
 # ----- Awaits and streams
 
 

@@ -23,6 +23,7 @@ void settle_pools(PhysicalMemory& memory) {
   if (memory.unused_blocks.load(std::memory_order_relaxed) == 0) return;
   const std::lock_guard lock(memory.mutex());
   for (const auto& pool : memory.pools()) pool->settle();
+  memory.remove_ended_pools();
 }
 
 }  // namespace

@@ -119,6 +119,10 @@ void PhysicalMemory::remove_pool(const MemoryPool& pool) {
   std::erase_if(pools_, [&](const auto& each) { return each.get() == &pool; });
 }
 
+void PhysicalMemory::remove_ended_pools() {
+  std::erase_if(pools_, [](const auto& each) { return each->has_ended(); });
+}
+
 PhysicalMemory& device_memory(CUdevice device) { return *device_memories()[static_cast<std::size_t>(device)]; }
 
 PhysicalMemory& host_memory() {

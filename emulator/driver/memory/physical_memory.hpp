@@ -52,6 +52,7 @@ class PhysicalMemory {
 
   void add_pool(std::shared_ptr<MemoryPool> pool);
   void remove_pool(const MemoryPool& pool);
+  void remove_ended_pools();
   const std::vector<std::shared_ptr<MemoryPool>>& pools() const noexcept { return pools_; }
 
   // How many blocks pools hold unused; readable without the mutex.

@@ -103,11 +103,12 @@ void MemoryPool::put(std::shared_ptr<FreedBlock> freed) {
   const std::size_t bytes = freed->block().bytes;
   const std::lock_guard lock(memory_.mutex());
   if (!is_imported()) used_bytes_ -= bytes;  // memory of another process is on that one's account
-  if (closed_) {
-    if (!is_imported()) reserved_bytes_ -= bytes;
+  if (closed_ && !is_imported()) {
+    reserved_bytes_ -= bytes;
     freed->abandon();
     return;
   }
+  if (has_ended()) memory_.add_pool(shared_from_this());  // for the next synchronisation
   unused_[bytes].push_back(std::move(freed));
   memory_.unused_blocks.fetch_add(1, std::memory_order_relaxed);
 }
@@ -171,9 +172,9 @@ void MemoryPool::trim_to(std::size_t bytes_to_keep) {
 void MemoryPool::close() {
   const std::lock_guard lock(memory_.mutex());
   closed_ = true;
-  while (evict_one(true)) {
+  while (!is_imported() && evict_one(true)) {
   }
-  memory_.remove_pool(*this);
+  if (has_ended()) memory_.remove_pool(*this);
 }
 
 CUresult MemoryPool::set_attribute(CUmemPool_attribute attribute, const void* value) {

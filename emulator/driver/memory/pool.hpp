@@ -60,7 +60,7 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
         file_(std::move(file)),
         devices_with_access_(is_on_device() ? std::uint64_t{1} << properties.location.id : 0) {}
   // A pool of another process: memory of it is opened, and never allocated, here. Freed memory stays mapped until the
-  // next synchronisation, as in a pool of this process.
+  // next synchronisation, as in a pool of this process, and also when the pool's handle has gone before.
   MemoryPool(PhysicalMemory& memory, const CUmemPoolProps& properties, Descriptor imported_file)
       : memory_(memory),
         properties_(properties),
@@ -103,6 +103,8 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   bool evict_one(bool pending_too) noexcept;
   // After a synchronisation: releases what is beyond the threshold.
   void settle() noexcept;
+  // Its handle has gone, and it holds nothing unused: the memory need not know it.
+  bool has_ended() const noexcept { return closed_ && unused_.empty(); }
 
  private:
   using FreedBlocks = std::vector<std::shared_ptr<FreedBlock>>;

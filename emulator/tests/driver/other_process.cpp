@@ -1,5 +1,6 @@
-// What the tests of test_interprocess.cpp have another process do. It reads what it is given on its standard input and
-// answers on its standard output; it ends with 0, or with the number of the line that found something wrong.
+// What the tests of test_interprocess.cpp and test_checkpoints.cpp have another process do. It reads what it is given
+// on its standard input and answers on its standard output; it ends with 0, or with the number of the line that found
+// something wrong.
 #include <cuda.h>
 #include <unistd.h>
 
@@ -140,6 +141,22 @@ void die_before_it_passes() {
   _exit(0);
 }
 
+// Fills memory and says its device's UUID, each time that it is asked to.
+void fill_when_asked() {
+  CUdeviceptr pointer = 0;
+  EXPECT_OK(cuMemAlloc(&pointer, 64));
+  EXPECT_OK(cuMemsetD32(pointer, 7, 1));
+  answer(CUDA_SUCCESS);
+  char asked = 0;
+  while (::read(STDIN_FILENO, &asked, 1) == 1) {
+    answer(asked);  // the next call may be held
+    EXPECT(read_int(pointer) == 7);
+    CUuuid uuid;
+    EXPECT_OK(cuDeviceGetUuid(&uuid, 0));
+    answer(uuid);
+  }
+}
+
 }  // namespace
 
 int main(int, char** arguments) {
@@ -151,6 +168,7 @@ int main(int, char** arguments) {
   if (what == "memory") use_memory();
   if (what == "pool") use_pool();
   if (what == "event") wait_for_event();
+  if (what == "fill") fill_when_asked();
   if (what == "die") die_before_it_passes();
   return 0;
 }

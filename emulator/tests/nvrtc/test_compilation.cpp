@@ -316,3 +316,20 @@ TEST_CASE("a flow callback cancels") {
   CHECK(nvrtcCompileProgram(program, 0, nullptr) == 16);
   nvrtcDestroyProgram(&program);
 }
+
+TEST_CASE("a function that the program does not define is an error in NVRTC's words, at its declaration") {
+  const std::string source =
+      "namespace a {\ntemplate <class T>\n__device__ T other(T);\n}\n"
+      "extern \"C\" __device__ int plain(int);\n"
+      "__global__ void k(int* x) { *x = a::other(1) + plain(1) + plain(2); }";
+  const Compiled compiled = compile({source});
+  CHECK(compiled.result == 6);
+  CHECK(contains(compiled.log, "kernels.cu(3): error: Unresolved extern function 'int a::other<int>(int)'"));
+  CHECK(contains(compiled.log, "  __device__ T other(T);\n               ^\n"));
+  CHECK(contains(compiled.log, "kernels.cu(5): error: Unresolved extern function 'plain'"));
+  CHECK(contains(compiled.log, "2 errors detected"));
+  CHECK_FALSE(contains(compiled.log, "undefined reference"));
+  CHECK_FALSE(contains(compiled.log, "linker"));
+  CHECK_FALSE(contains(compiled.log, "aiocuda_device"));
+  CHECK(compile({source, {"-rdc=true"}}).succeeded());
+}

@@ -30,7 +30,7 @@ Ask: TypeAlias = Callable[[str], str]
 NAME: Final = "aiocuda question"  # of the lines that are not the user's, in the compiler's log
 EXPRESSION: Final = "aiocuda_asked::answer<aiocuda_question>"
 # Enumerations become the numbers they are, for a mangled name does not say which. The rest is taken apart and put
-# together again.
+# together again. The emulated NVRTC makes references of the grid constants of a parameter pack.
 _TEMPLATES: Final = """
 namespace aiocuda_asked {
 template <typename T, bool = __is_enum(T)> struct Plain { using type = T; };
@@ -49,8 +49,12 @@ template <typename T, decltype(sizeof(0)) N> struct Plain<const T[N], false> {
 };
 template <typename... T> struct List;
 template <unsigned long long N> struct Number;
+template <typename T> struct Argument : Plain<T> {};
+#ifdef AIOCUDA_EMULATED
+template <typename T> struct Argument<const T&> : Plain<T> {};
+#endif
 template <typename T> struct Parameters;
-template <typename R, typename... T> struct Parameters<R(T...)> { using type = List<typename Plain<T>::type...>; };
+template <typename R, typename... T> struct Parameters<R(T...)> { using type = List<typename Argument<T>::type...>; };
 #ifdef __cpp_noexcept_function_type
 template <typename R, typename... T> struct Parameters<R(T...) noexcept> : Parameters<R(T...)> {};
 #endif

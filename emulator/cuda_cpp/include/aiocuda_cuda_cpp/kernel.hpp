@@ -97,8 +97,14 @@ template <size_t count>
 using indices = Indices<__integer_pack(count)...>;
 #endif
 
+// What a launch has for a parameter. A grid constant of a pack is a reference to it, and others are copies.
+template <class A>
+using argument_of = typename remove_reference<A>::type;
+
 template <class T>
 inline constexpr unsigned parameter_flags = 0;
+template <class T>
+inline constexpr unsigned parameter_flags<const T> = parameter_flags<T>;
 template <class T>
 inline constexpr unsigned parameter_flags<T*> = abi::parameter_is_pointer;
 template <class T>
@@ -111,7 +117,8 @@ struct ParameterList {
     uint32_t offset = 0;
     uint32_t i = 0;
     ((offset = (offset + (uint32_t)alignof(A) - 1) / (uint32_t)alignof(A) * (uint32_t)alignof(A),
-      items[i++] = abi::Parameter{offset, (uint32_t)sizeof(A), parameter_flags<A>}, offset += (uint32_t)sizeof(A)),
+      items[i++] = abi::Parameter{offset, (uint32_t)sizeof(A), parameter_flags<argument_of<A>>},
+      offset += (uint32_t)sizeof(A)),
      ...);
   }
 };
@@ -228,7 +235,7 @@ inline void run_guarded_blocks(const abi::Launch* launch, uint64_t first, uint64
     set_block<provable_blocks>(grid_x, grid_y, grid_z, size_x, 1, 1, index);
     const unsigned passing = threads_below((uint64_t)direct::block.x * size_x, limit, size_x);
     direct::inside = true;
-    run_threads<kernel, flags>(passing, 1, 1, arguments...);
+    run_threads<kernel, flags, A...>(passing, 1, 1, arguments...);
     direct::inside = false;
     for (unsigned x = passing; x < size_x; ++x) {
       AIOCUDA_SET(direct::thread, x, 0, 0);
@@ -255,7 +262,7 @@ inline void run_blocks(const abi::Launch* launch, uint64_t first, uint64_t last,
   if (grid_x <= provable_blocks) {
     for (uint64_t index = first; index < last; ++index) {
       set_block<provable_blocks>(grid_x, grid_y, grid_z, size_x, size_y, size_z, index);
-      run_threads<kernel, flags>(size_x, size_y, size_z, arguments...);
+      run_threads<kernel, flags, A...>(size_x, size_y, size_z, arguments...);
     }
     return;
   }
@@ -296,7 +303,7 @@ struct Signature<void (*)(A...)> {
 
   template <auto kernel, size_t... I>
   static void call(void* const* arguments, Indices<I...>) {
-    kernel(*static_cast<A*>(arguments[I])...);
+    kernel(*static_cast<argument_of<A>*>(arguments[I])...);
   }
   template <auto kernel>
   static void run_fiber(void* const* arguments) {
@@ -309,21 +316,22 @@ struct Signature<void (*)(A...)> {
     if constexpr (guard >= 0) {
       const bool is_line = launch->block.y == 1 && launch->block.z == 1 && launch->grid.x <= provable_blocks;
       int64_t limit = 0;
-      ((limit = (int)I == guard ? limit_of<A>(launch->arguments[I]) : limit), ...);
+      ((limit = (int)I == guard ? limit_of<argument_of<A>>(launch->arguments[I]) : limit), ...);
       if (is_line && limit > 0) {
-        run_guarded_blocks<kernel, flags, A...>(launch, first, last, limit, *static_cast<A*>(launch->arguments[I])...);
+        run_guarded_blocks<kernel, flags, A...>(launch, first, last, limit,
+                                                *static_cast<argument_of<A>*>(launch->arguments[I])...);
         return;
       }
     }
 #endif
-    run_blocks<kernel, flags, A...>(launch, first, last, *static_cast<A*>(launch->arguments[I])...);
+    run_blocks<kernel, flags, A...>(launch, first, last, *static_cast<argument_of<A>*>(launch->arguments[I])...);
   }
   template <auto kernel, size_t... I>
   static void whole_blocks(const abi::Launch* launch, uint64_t first, uint64_t last, Indices<I...>) {
     const auto run = launch->block.x == 16   ? &run_whole_blocks<kernel, 16, A...>
                      : launch->block.x == 32 ? &run_whole_blocks<kernel, 32, A...>
                                              : &run_whole_blocks<kernel, 0, A...>;
-    run(launch, first, last, *static_cast<A*>(launch->arguments[I])...);
+    run(launch, first, last, *static_cast<argument_of<A>*>(launch->arguments[I])...);
   }
   template <auto kernel, unsigned flags, int guard>
   static void run(const abi::Launch* launch, uint64_t first, uint64_t last) {

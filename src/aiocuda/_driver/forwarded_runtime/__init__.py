@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from aiocuda._driver.forwarded_runtime.arrays import Arrays
 from aiocuda._driver.forwarded_runtime.devices import Devices
 from aiocuda._driver.forwarded_runtime.graphs import Graphs
+from aiocuda._driver.forwarded_runtime.libraries import Libraries
 from aiocuda._driver.forwarded_runtime.memory import Memory
+from aiocuda._driver.forwarded_runtime.nodes import Nodes
 from aiocuda._driver.forwarded_runtime.streams import Streams
-from aiocuda._driver.forwarded_runtime.tables import ALIKE, OF_THE_RUNTIME_ITSELF
+from aiocuda._driver.forwarded_runtime.tables import ALIKE, OF_THE_RUNTIME_ITSELF, WITHOUT
 from aiocuda.errors import DriverError
 
 __all__ = ["forward"]
@@ -40,7 +41,7 @@ def forward() -> None:
             setattr(runtime, name, answers.of(name))
 
 
-class _Answers(Devices, Memory, Streams, Graphs, Arrays):
+class _Answers(Devices, Memory, Streams, Graphs, Nodes, Libraries):
     """The runtime's calls, by their names; each answers a tuple of an error and values, as ``cuda.bindings`` does.
 
     Parameters
@@ -71,15 +72,22 @@ class _Answers(Devices, Memory, Streams, Graphs, Arrays):
         return answer
 
     def _refused(self, name: str) -> Callable[..., Any]:
-        alike = f"cu{name.removeprefix('cuda')}"
-        instead = f"{alike} of cuda.bindings.driver" if hasattr(self._driver, alike) else "cuda.bindings.driver"
-
         def refuse(*_: Any, **__: Any) -> Any:
-            raise DriverError(
-                "cudaErrorNotSupported",
-                801,
-                f"on the emulated driver, cuda.bindings.runtime has the common calls alone; call {instead}",
-                name,
-            )
+            raise DriverError("cudaErrorNotSupported", 801, self._why_refused(name), name)
 
         return refuse
+
+    def _why_refused(self, name: str) -> str:
+        missing = next((what for part, what in WITHOUT.items() if part in name), None)
+        if missing is not None:
+            return f"the emulated driver has no {missing}"
+        alike = f"cu{name.removeprefix('cuda')}"
+        version = int(self._driver.cuDriverGetVersion()[1])
+        if not hasattr(self._driver, alike):
+            instead = "cuda.bindings.driver"
+        elif self._driver.cuGetProcAddress(alike.encode(), version, 0)[1]:  # its address
+            instead = f"{alike} of cuda.bindings.driver"
+        else:
+            has = f"{version // 1000}.{version % 1000 // 10}"
+            return f"the emulated driver is one of CUDA {has}, which has no {alike}"
+        return f"on the emulated driver, cuda.bindings.runtime has the common calls alone; call {instead}"

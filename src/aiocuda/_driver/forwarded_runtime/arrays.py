@@ -83,6 +83,10 @@ class Arrays(Copies):
         extent.width, extent.height, extent.depth = found.Width, found.Height, found.Depth
         return self._answer(desc, extent, found.Flags)
 
+    def cudaGetChannelDesc(self, array: Any) -> tuple[Any, ...]:
+        """Return the format of an array."""
+        return self.cudaArrayGetInfo(array)[:2]
+
     def _array(self, array: Any) -> Any:
         return self._driver.CUarray(int(array))
 
@@ -150,6 +154,26 @@ class Arrays(Copies):
         asked.srcXInBytes, asked.srcY, asked.dstPitch, asked.WidthInBytes, asked.Height = x, y, pitch, width, height
         return self._ask(self._driver.cuMemcpy2DAsync if stream else self._driver.cuMemcpy2D, asked, *stream)
 
+    def cudaMemcpy2DArrayToArray(
+        self,
+        dst: Any,
+        wOffsetDst: int,
+        hOffsetDst: int,
+        src: Any,
+        wOffsetSrc: int,
+        hOffsetSrc: int,
+        width: int,
+        height: int,
+        kind: Any,
+    ) -> tuple[Any, ...]:
+        """Copy rows of bytes from one array to another."""
+        asked = self._driver.CUDA_MEMCPY2D()
+        asked.srcMemoryType = asked.dstMemoryType = self._driver.CUmemorytype.CU_MEMORYTYPE_ARRAY
+        asked.srcArray, asked.dstArray = self._array(src), self._array(dst)
+        asked.srcXInBytes, asked.srcY, asked.dstXInBytes, asked.dstY = wOffsetSrc, hOffsetSrc, wOffsetDst, hOffsetDst
+        asked.WidthInBytes, asked.Height = width, height
+        return self._ask(self._driver.cuMemcpy2D, asked)
+
     def cudaMemcpy3D(self, p: Any) -> tuple[Any, ...]:
         """Copy slices of rows, of memory and of arrays."""
         return self._copy_slices(p)
@@ -159,6 +183,13 @@ class Arrays(Copies):
         return self._copy_slices(p, stream)
 
     def _copy_slices(self, p: Any, *stream: Any) -> tuple[Any, ...]:
+        error, asked = self._slices(p)
+        if asked is None:
+            return (error,)
+        return self._ask(self._driver.cuMemcpy3DAsync if stream else self._driver.cuMemcpy3D, asked, *stream)
+
+    def _slices(self, p: Any) -> tuple[Any, Any]:
+        """Return the driver's description of a copy, or an error and None."""
         asked = self._between(self._driver.CUDA_MEMCPY3D(), p.dstPtr.ptr, p.srcPtr.ptr, p.kind)
         unit = 1  # extents count elements where an array takes part, and so do places in it
         for side, array, at, pointer in (
@@ -169,7 +200,7 @@ class Arrays(Copies):
             if int(array):
                 error, found = self._description(array)
                 if found is None:
-                    return (error,)
+                    return error, None
                 unit = self._item_bytes(found)
                 x_bytes *= unit
                 setattr(asked, f"{side}MemoryType", self._driver.CUmemorytype.CU_MEMORYTYPE_ARRAY)
@@ -180,7 +211,37 @@ class Arrays(Copies):
             for name, value in (("XInBytes", x_bytes), ("Y", at.y), ("Z", at.z)):
                 setattr(asked, f"{side}{name}", value)
         asked.WidthInBytes, asked.Height, asked.Depth = p.extent.width * unit, p.extent.height, p.extent.depth
-        return self._ask(self._driver.cuMemcpy3DAsync if stream else self._driver.cuMemcpy3D, asked, *stream)
+        return self._runtime.cudaError_t.cudaSuccess, asked
+
+    def _told_slices(self, found: Any) -> Any:
+        """Return the runtime's description of a copy that the driver describes."""
+        types, told, unit = self._driver.CUmemorytype, self._runtime.cudaMemcpy3DParms(), 1
+        ends = []
+        for side in ("src", "dst"):
+            kind = getattr(found, f"{side}MemoryType")
+            at, pointer = getattr(told, f"{side}Pos"), getattr(told, f"{side}Ptr")
+            x_bytes = getattr(found, f"{side}XInBytes")
+            at.y, at.z = (getattr(found, f"{side}{axis}") for axis in "YZ")
+            ends.append("Host" if kind == types.CU_MEMORYTYPE_HOST else "Device")
+            if kind == types.CU_MEMORYTYPE_ARRAY:
+                array = getattr(found, f"{side}Array")
+                setattr(told, f"{side}Array", self._runtime.cudaArray_t(int(array)))
+                unit = self._item_bytes(self._description(array)[1])
+                at.x = x_bytes // unit
+            else:
+                at.x = x_bytes
+                pointer.ptr = int(getattr(found, f"{side}{ends[-1]}"))
+                pointer.pitch, pointer.ysize = (getattr(found, f"{side}{field}") for field in ("Pitch", "Height"))
+            if kind == types.CU_MEMORYTYPE_UNIFIED:
+                ends[-1] = "Unified"
+        name = "Default" if "Unified" in ends else f"{ends[0]}To{ends[1]}"
+        told.kind = getattr(self._runtime.cudaMemcpyKind, f"cudaMemcpy{name}")
+        told.extent.width, told.extent.height, told.extent.depth = (
+            found.WidthInBytes // unit,
+            found.Height,
+            found.Depth,
+        )
+        return told
 
     @staticmethod
     def _item_bytes(description: Any) -> int:

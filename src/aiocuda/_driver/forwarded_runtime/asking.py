@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from aiocuda._driver.forwarded_runtime.tables import FOR_CALLER, FOR_DRIVER
+from aiocuda._driver.forwarded_runtime.tables import FOR_CALLER, FOR_DRIVER, SAME_BYTES
 
 __all__ = ["INVALID_DEVICE", "INVALID_VALUE", "NOT_REGISTERED", "SUCCESS", "Asking", "address_of"]
 
@@ -19,7 +19,7 @@ INVALID_DEVICE: Final = 101
 _NOT_READY: Final = 600
 NOT_REGISTERED: Final = 713
 _UNKNOWN: Final = 999
-_EDGE_BYTES: Final = 8  # of the data of a graph's edge, which both sides lay out alike
+_SAME_BYTES_OF_DRIVER: Final = {driver: runtime for runtime, driver in SAME_BYTES.items()}
 
 
 class _Kept(threading.local):
@@ -69,8 +69,20 @@ class Asking:
             return self._runtime.cudaError_t(_UNKNOWN)
 
     def _for_driver(self, argument: Any) -> Any:
-        kind = FOR_DRIVER.get(type(argument).__name__)
+        if isinstance(argument, list | tuple):
+            return [self._for_driver(each) for each in argument]
+        name = type(argument).__name__
+        if name in SAME_BYTES:
+            return self._with_bytes_of(argument, getattr(self._driver, SAME_BYTES[name])())
+        kind = FOR_DRIVER.get(name)
         return argument if kind is None else getattr(self._driver, kind)(int(argument))
+
+    def _with_bytes_of(self, given: Any, other: Any) -> Any:
+        """Return the other structure, which gets the bytes of the given one."""
+        in_driver = hasattr(self._driver, type(given).__name__)
+        size = (self._driver if in_driver else self._runtime).sizeof(type(given))
+        ctypes.memmove(other.getPtr(), given.getPtr(), size)
+        return other
 
     def _for_caller(self, value: Any) -> Any:
         if isinstance(value, list):
@@ -78,10 +90,8 @@ class Asking:
         name = type(value).__name__
         if name in {"CUdevice", "CUdeviceptr"}:
             return int(value)
-        if name == "CUgraphEdgeData":
-            edge = self._runtime.cudaGraphEdgeData()
-            ctypes.memmove(edge.getPtr(), value.getPtr(), _EDGE_BYTES)
-            return edge
+        if name in _SAME_BYTES_OF_DRIVER:
+            return self._with_bytes_of(value, getattr(self._runtime, _SAME_BYTES_OF_DRIVER[name])())
         return getattr(self._runtime, FOR_CALLER[name])(int(value)) if name in FOR_CALLER else value
 
     def _enter(self) -> int:

@@ -90,6 +90,12 @@ class Copies(Asking):
         function = self._driver.cuMemcpyPeerAsync if stream else self._driver.cuMemcpyPeer
         return self._ask(function, address_of(dst), contexts[0], address_of(src), contexts[1], count, *stream)
 
+    def _bytes(self, dst: Any, src: Any, count: int, kind: Any) -> Any:
+        """Return the driver's description of a copy of bytes, for the nodes of graphs."""
+        asked = self._between(self._driver.CUDA_MEMCPY3D(), dst, src, kind)
+        asked.WidthInBytes, asked.Height, asked.Depth = count, 1, 1
+        return asked
+
     def cudaMemset(self, devPtr: Any, value: int, count: int) -> tuple[Any, ...]:
         """Fill bytes."""
         return self._ask(self._driver.cuMemsetD8, address_of(devPtr), value & 0xFF, count)
@@ -97,3 +103,36 @@ class Copies(Asking):
     def cudaMemsetAsync(self, devPtr: Any, value: int, count: int, stream: Any) -> tuple[Any, ...]:
         """Fill bytes in the order of a stream."""
         return self._ask(self._driver.cuMemsetD8Async, address_of(devPtr), value & 0xFF, count, stream)
+
+    def cudaMemset2D(self, devPtr: Any, pitch: int, value: int, width: int, height: int) -> tuple[Any, ...]:
+        """Fill rows of bytes."""
+        return self._fill_slices(devPtr, pitch, height, value, (width, height, 1))
+
+    def cudaMemset2DAsync(
+        self, devPtr: Any, pitch: int, value: int, width: int, height: int, stream: Any
+    ) -> tuple[Any, ...]:
+        """Fill rows of bytes in the order of a stream."""
+        return self._fill_slices(devPtr, pitch, height, value, (width, height, 1), stream)
+
+    def cudaMemset3D(self, pitchedDevPtr: Any, value: int, extent: Any) -> tuple[Any, ...]:
+        """Fill slices of rows of bytes."""
+        extents = (extent.width, extent.height, extent.depth)
+        return self._fill_slices(pitchedDevPtr.ptr, pitchedDevPtr.pitch, pitchedDevPtr.ysize, value, extents)
+
+    def cudaMemset3DAsync(self, pitchedDevPtr: Any, value: int, extent: Any, stream: Any) -> tuple[Any, ...]:
+        """Fill slices of rows of bytes in the order of a stream."""
+        extents = (extent.width, extent.height, extent.depth)
+        return self._fill_slices(pitchedDevPtr.ptr, pitchedDevPtr.pitch, pitchedDevPtr.ysize, value, extents, stream)
+
+    def _fill_slices(
+        self, to: Any, pitch: int, rows: int, value: int, extents: tuple[int, int, int], *stream: Any
+    ) -> tuple[Any, ...]:
+        width, height, depth = extents
+        function = self._driver.cuMemsetD2D8Async if stream else self._driver.cuMemsetD2D8
+        answer = self._answer()
+        for slice_at in range(depth if width and height else 0):
+            at = address_of(to) + slice_at * rows * pitch
+            answer = self._ask(function, at, pitch, value & 0xFF, width, height, *stream)
+            if int(answer[0]) != SUCCESS:
+                break
+        return answer

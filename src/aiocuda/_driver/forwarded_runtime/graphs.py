@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aiocuda._driver.forwarded_runtime.asking import SUCCESS, address_of
+from aiocuda._driver.forwarded_runtime.asking import SUCCESS
 from aiocuda._driver.forwarded_runtime.copies import Copies
 
 __all__ = ["Graphs"]
@@ -17,8 +17,7 @@ class Graphs(Copies):
         self, graph: Any, pDependencies: Any, numDependencies: int, dst: Any, src: Any, count: int, kind: Any
     ) -> tuple[Any, ...]:
         """Add a node that copies bytes."""
-        asked = self._between(self._driver.CUDA_MEMCPY3D(), dst, src, kind)
-        asked.WidthInBytes, asked.Height, asked.Depth = count, 1, 1
+        asked = self._bytes(dst, src, count, kind)
         function = self._driver.cuGraphAddMemcpyNode
         return self._in_context(function, graph, pDependencies, numDependencies, asked)
 
@@ -26,10 +25,7 @@ class Graphs(Copies):
         self, graph: Any, pDependencies: Any, numDependencies: int, pMemsetParams: Any
     ) -> tuple[Any, ...]:
         """Add a node that fills rows of elements."""
-        asked = self._driver.CUDA_MEMSET_NODE_PARAMS()
-        asked.dst = address_of(pMemsetParams.dst)
-        for field in ("pitch", "value", "elementSize", "width", "height"):
-            setattr(asked, field, getattr(pMemsetParams, field))
+        asked = self._for_driver(pMemsetParams)
         function = self._driver.cuGraphAddMemsetNode
         return self._in_context(function, graph, pDependencies, numDependencies, asked)
 

@@ -23,6 +23,15 @@ class Memory(Asking):
         error, address, pitch = self._padded(self._ask(self._driver.cuMemAllocPitch, width, height, 4), 2)
         return error, None if address is None else int(address), pitch
 
+    def cudaMalloc3D(self, extent: Any) -> tuple[Any, ...]:
+        """Allocate slices of rows of device memory."""
+        error, address, pitch = self.cudaMallocPitch(extent.width, extent.height * extent.depth)
+        if address is None:
+            return error, None
+        told = self._runtime.cudaPitchedPtr()
+        told.ptr, told.pitch, told.xsize, told.ysize = address, pitch, extent.width, extent.height
+        return error, told
+
     def cudaFree(self, devPtr: Any) -> tuple[Any, ...]:
         """Free device memory. To free nothing starts the runtime, as programs make use of."""
         code = self._enter()
@@ -63,11 +72,4 @@ class Memory(Asking):
 
     def cudaMemPoolCreate(self, poolProps: Any) -> tuple[Any, ...]:
         """Make a memory pool."""
-        driver = self._driver
-        given = driver.CUmemPoolProps()
-        given.allocType = driver.CUmemAllocationType(int(poolProps.allocType))
-        given.handleTypes = driver.CUmemAllocationHandleType(int(poolProps.handleTypes))
-        given.location.type = driver.CUmemLocationType(int(poolProps.location.type))
-        given.location.id = poolProps.location.id
-        given.maxSize = poolProps.maxSize
-        return self._padded(self._ask(driver.cuMemPoolCreate, given), 1)
+        return self._padded(self._ask(self._driver.cuMemPoolCreate, self._for_driver(poolProps)), 1)
