@@ -71,7 +71,8 @@ class Drawing:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {self.height}" '
             f'width="{WIDTH * 1.2:g}" height="{self.height * 1.2:g}" role="img">\n'
             f"<title>{escape(self.title)}</title>\n<style>{STYLE}</style>\n"
-            '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+            '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
+            'orient="auto">'
             '<path class="head" d="M0 0 L8 4 L0 8 z"/></marker></defs>\n'
             f'<rect class="card" x="0.5" y="0.5" width="{WIDTH - 1}" height="{self.height - 1}" rx="8"/>\n'
             f"{inside}\n</svg>\n",
@@ -80,6 +81,7 @@ class Drawing:
 
 
 def awaiting() -> None:
+    """Draw a task that awaits the device."""
     drawing = Drawing(214, "A task awaits the device, and the event loop runs other tasks meanwhile")
     drawing.text(14, 26, "the event loop", "bold")
     drawing.box(14, 36, 92, 30, "host", "your task")
@@ -100,6 +102,7 @@ def awaiting() -> None:
 
 
 def device() -> None:
+    """Draw the host and the device."""
     drawing = Drawing(246, "The host and the device, each with a memory of its own, and copies between them")
     for x, kind, name, cores in ((14, "host", "host (CPU)", 4), (250, "device", "device (GPU)", 24)):
         drawing.box(x, 14, 136, 218, kind)
@@ -122,6 +125,7 @@ def device() -> None:
 
 
 def kernel() -> None:
+    """Draw one kernel and its threads."""
     drawing = Drawing(230, "One kernel, executed by many threads, each with an index of its own")
     drawing.box(60, 14, 280, 34, "other")
     drawing.text(200, 36, "y[i] = 2 * x[i];", "code middle")
@@ -151,6 +155,7 @@ def threads_of(drawing: Drawing, y: float, items: int | None) -> None:
 
 
 def block() -> None:
+    """Draw a grid of blocks."""
     drawing = Drawing(152, "A grid of two blocks, of four threads each")
     drawing.text(200, 26, "the grid of a launch: gridDim.x is 2", "middle")
     threads_of(drawing, 38, None)
@@ -159,6 +164,7 @@ def block() -> None:
 
 
 def index() -> None:
+    """Draw the index of a thread."""
     drawing = Drawing(246, "The index of a thread: its block times the threads of a block, and its place in the block")
     drawing.text(12, 26, "blockIdx.x", "code")
     drawing.text(12, 138, "threadIdx.x", "code")
@@ -177,6 +183,7 @@ def index() -> None:
 
 
 def guard() -> None:
+    """Draw the threads that have no item."""
     drawing = Drawing(218, "Eight threads for an array of six items: the last two have none")
     threads_of(drawing, 14, 6)
     for number in range(8):
@@ -192,6 +199,7 @@ def guard() -> None:
 
 
 def stream() -> None:
+    """Draw two streams, of which one waits for the other."""
     drawing = Drawing(206, "Two streams: each runs its work in order, and one waits for the other")
     drawing.text(14, 28, "stream 0", "bold")
     drawing.box(14, 38, 92, 32, "device", "copy x")
@@ -208,6 +216,7 @@ def stream() -> None:
 
 
 def page_locked() -> None:
+    """Draw the two ways of memory to the device."""
     drawing = Drawing(226, "Ordinary memory goes through page-locked memory on its way to the device")
     drawing.text(14, 26, "ordinary memory (NumPy)", "bold")
     drawing.box(14, 38, 96, 40, "box", "np.array")
