@@ -233,6 +233,11 @@ def page_locked() -> None:
     drawing.write("page-locked")
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write all drawings."""
     for draw in (awaiting, device, kernel, block, index, guard, stream, page_locked):
         draw()
+
+
+if __name__ == "__main__":
+    main()
