@@ -22,6 +22,8 @@ extensions = [
 ]
 html_theme = "furo"
 html_title = f"aiocuda {release}"
+html_static_path = ["static"]
+html_css_files = ["pages.css"]
 exclude_patterns = ["_build"]
 
 nitpicky = False
