@@ -55,16 +55,27 @@ void check(CUresult result, const char* call) {
   throw Refused{ncclUnhandledCudaError, std::string(call) + " answers " + (name != nullptr ? name : "an error")};
 }
 
-// The state of a piece of work in a stream.
+// The state of a piece of work in a stream: what one communicator is to do, or, in a graph, several.
 struct Running {
-  Calls calls;
+  std::vector<Calls> calls;
   bool is_counted;  // among what a communicator waits for before it ends; work in graphs is not
 
+  // They wait for each other, so each has a thread.
   void run(const abi::StreamWorkServices& services) const {
-    for (const Collective& each : calls.collectives) {
-      if (!exchange(*calls.communicator, each, services)) return;
+    std::vector<std::thread> others;
+    for (std::size_t each = 1; each < calls.size(); ++each) {
+      others.emplace_back([&, each] { run_one(calls[each], services); });
     }
-    if (!calls.messages.empty()) exchange(*calls.communicator, calls.messages, services);
+    run_one(calls.front(), services);
+    for (std::thread& each : others) each.join();
+  }
+
+ private:
+  static void run_one(const Calls& of_one, const abi::StreamWorkServices& services) {
+    for (const Collective& each : of_one.collectives) {
+      if (!exchange(*of_one.communicator, each, services)) return;
+    }
+    if (!of_one.messages.empty()) exchange(*of_one.communicator, of_one.messages, services);
   }
 };
 
@@ -127,6 +138,31 @@ class CurrentContext {
   CurrentContext& operator=(const CurrentContext&) = delete;
 };
 
+// Puts what communicators are to do on the first stream, as one piece of work.
+void enqueue(CUstream leading, std::vector<Calls>&& given, bool is_counted) {
+  std::string text;
+  std::vector<abi::StreamWorkRange> ranges;
+  for (const Calls& each : given) {
+    text += (text.empty() ? "" : "; ") + text_of(each);
+    for (const abi::StreamWorkRange& range : ranges_of(each)) ranges.push_back(range);
+    if (is_counted) each.communicator->begin_work();
+  }
+  auto running = std::make_unique<Running>(Running{std::move(given), is_counted});
+  const abi::StreamWork work{
+      [](void* state, const abi::StreamWorkServices* services) { static_cast<const Running*>(state)->run(*services); },
+      [](void* state) {
+        const std::unique_ptr<Running> last(static_cast<Running*>(state));
+        for (const Calls& each : last->calls) {
+          if (last->is_counted) each.communicator->end_work();
+        }
+      },
+      running.release(),
+      text.c_str(),
+      ranges.data(),
+      ranges.size()};
+  check(aiocuda_emulator_enqueue(leading, &work), "to put work on the stream");
+}
+
 // All of a communicator's work is in one order, whatever streams it was put on. Those that a group names beside the
 // first one wait for it, as the first one waits for them.
 void launch(Calls&& given) {
@@ -134,32 +170,38 @@ void launch(Calls&& given) {
   const std::vector<CUstream> streams = given.streams;
   const CUstream leading = streams.front();
   const CurrentContext current(leading);
-  const bool captured = is_captured(leading);
   for (std::size_t each = 1; each < streams.size(); ++each) order(leading, streams[each]);
-  if (!captured && communicator->last_event != nullptr && communicator->last_stream != leading) {
+  if (communicator->last_event != nullptr && communicator->last_stream != leading) {
     check(cuStreamWaitEvent(leading, communicator->last_event, 0), "cuStreamWaitEvent");
   }
-  const std::string text = text_of(given);
-  const std::vector<abi::StreamWorkRange> ranges = ranges_of(given);
-  auto running = std::make_unique<Running>(Running{std::move(given), !captured});
-  if (!captured) communicator->begin_work();
-  const abi::StreamWork work{
-      [](void* state, const abi::StreamWorkServices* services) { static_cast<const Running*>(state)->run(*services); },
-      [](void* state) {
-        const std::unique_ptr<Running> last(static_cast<Running*>(state));
-        if (last->is_counted) last->calls.communicator->end_work();
-      },
-      running.release(),
-      text.c_str(),
-      ranges.data(),
-      ranges.size()};
-  check(aiocuda_emulator_enqueue(leading, &work), "to put work on the stream");
+  std::vector<Calls> one;
+  one.push_back(std::move(given));
+  enqueue(leading, std::move(one), true);
   for (std::size_t each = 1; each < streams.size(); ++each) order(streams[each], leading);
-  if (captured) return;
   if (communicator->last_event == nullptr)
     check(cuEventCreate(&communicator->last_event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
   check(cuEventRecord(communicator->last_event, leading), "cuEventRecord");
   communicator->last_stream = leading;
+}
+
+// In a graph, the nodes of one launch run one after another, but collectives of several communicators wait for each
+// other. So they are one node.
+void capture(std::vector<Calls>&& all) {
+  std::vector<CUstream> streams;
+  for (const Calls& each : all) streams.insert(streams.end(), each.streams.begin(), each.streams.end());
+  const CUstream leading = streams.front();
+  const auto others = [&](auto function) {
+    for (const CUstream each : streams) {
+      if (each != leading) function(each);
+    }
+  };
+  others([&](CUstream each) {
+    const CurrentContext current(each);
+    order(leading, each);
+  });
+  enqueue(leading, std::move(all), false);
+  const CurrentContext current(leading);
+  others([&](CUstream each) { order(each, leading); });
 }
 
 // Each on a thread of its own, as each may wait for the others.
@@ -189,7 +231,11 @@ ncclResult_t perform(Group&& group) {
   const ncclResult_t joined = wait_for_all(group.waits);
   if (joined != ncclSuccess && joined != ncclInProgress) return joined;
   try {
-    for (Calls& each : group.calls) launch(std::move(each));
+    if (!group.calls.empty() && is_captured(group.calls.front().streams.front())) {
+      capture(std::move(group.calls));
+    } else {
+      for (Calls& each : group.calls) launch(std::move(each));
+    }
   } catch (const Refused& refused) {
     return refuse(refused);
   }

@@ -6,6 +6,7 @@ Always true: two ranks that do the same give the same words.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -81,26 +82,21 @@ class Call:
     op: str = ""
     root: int = -1
 
-    def words(self, sent: list[Part | None], received: list[Part | None]) -> str:
-        """Return what ranks compare: the call, and the arrays' shapes on one rank."""
-        # A root has what others have not; what all have says enough.
-        both = received if self.kind in ("all_gather", "broadcast") else sent
-        shapes = ", ".join(str(each) for each in both if each is not None)
+    def words(self, sent: Sequence[Part]) -> str:
+        """Return what ranks compare: the call, and the shapes of what one rank sends, or receives from one other."""
+        shapes = ", ".join(map(str, sent))
         if self.kind in ("send", "recv"):
-            return self.kind
-        text = f"{self.kind} of {shapes}" if shapes else self.kind
+            return f"a message of {shapes}"
+        text = f"{self.kind} of {shapes}"
         if self.op:
             text += f", {self.op}"
         return f"{text}, root {self.root}" if self.kind in _ROOTED else text
 
-    def check(self, send: Part | None, receive: Part | None) -> None:
+    def check(self, send: Part, receive: Part | None) -> None:
         """Raise where what is sent and received by one rank does not fit together."""
-        for part in (send, receive):
-            if part is not None and self.kind in _REDUCING and part.dtype not in DTYPES:
-                raise ArgumentTypeError(
-                    f"{self.kind}: NCCL does not reduce {part.dtype}; it reduces {', '.join(DTYPES)}"
-                )
-        if send is None or receive is None:
+        if self.kind in _REDUCING and send.dtype not in DTYPES:
+            raise ArgumentTypeError(f"{self.kind}: NCCL does not reduce {send.dtype}; it reduces {', '.join(DTYPES)}")
+        if receive is None:
             return
         if send.dtype != receive.dtype:
             raise ArgumentTypeError(
@@ -126,15 +122,13 @@ class Call:
                 return (shape[0] // self.size, *shape[1:])
         return shape
 
-    def for_nccl(self, send: Part | None, receive: Part | None, item_bytes: int) -> NcclCall:
+    def for_nccl(self, send: Part, receive: Part | None, item_bytes: int) -> NcclCall:
         """Return the call on one device."""
-        part = send if send is not None else receive
-        assert part is not None
-        count = part.count
-        if self.kind == "reduce_scatter" or self.kind == "all_to_all":
+        count = send.count
+        if self.kind in ("reduce_scatter", "all_to_all"):
             count //= self.size
-        dtype = DTYPES.get(part.dtype, _BYTE)
-        if part.dtype not in DTYPES:
+        dtype = DTYPES.get(send.dtype, _BYTE)
+        if send.dtype not in DTYPES:
             count *= item_bytes
         more: tuple[int, ...] = ()
         if self.op:
@@ -142,13 +136,13 @@ class Call:
         if self.root >= 0:
             more += (self.root,)
         if self.kind == "send":
-            return NcclCall("send", part.address, None, count, dtype, more)
+            return NcclCall("send", send.address, None, count, dtype, more)
         if self.kind == "recv":
-            return NcclCall("recv", None, part.address, count, dtype, more)
+            return NcclCall("recv", None, send.address, count, dtype, more)
         return NcclCall(
             _FUNCTIONS[self.kind],
-            send.address if send is not None else part.address,
-            receive.address if receive is not None else part.address,
+            send.address,
+            receive.address if receive is not None else send.address,
             count,
             dtype,
             more,

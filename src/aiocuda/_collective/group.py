@@ -1,14 +1,13 @@
 """Groups of ranks, whose collectives are operations.
 
 Always true: the collectives of a process are submitted in the order in which they were built. One that was submitted is
-in doubt until the device has passed it, or the group has failed; then whoever waits for it, and for what was made of it,
+in doubt until the device has passed it, or the group has failed. Then whoever waits for it, or for what was made of it,
 is told why.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import threading
 import time
 from collections.abc import Sequence
@@ -16,7 +15,6 @@ from types import TracebackType
 from typing import Any, Final, Self, cast
 
 from aiocuda import _native
-from aiocuda._arrays.array import DeviceArray
 from aiocuda._collective.agreement import Agreement
 from aiocuda._collective.calls import Call, Part, checked_op
 from aiocuda._collective.meeting import GONE, Line, Place, open_hub
@@ -72,14 +70,14 @@ def unique_id(host: str = "127.0.0.1") -> bytes:
 class Group:
     """Ranks, numbered from 0, that compute together: one for each device of this process, or one of each process.
 
-    Made by `Group.local` or `Group.init`. Its methods make operations. They are submitted in the order in which they were
-    built, whatever else they wait for, so that all ranks agree on it: each rank must build the same ones in the same
-    order. One that was built and that nobody has any more takes no part.
+    Made by `Group.local` or `Group.init`. Its methods make operations. They are submitted in the order in which they
+    were built, whatever else they wait for, so that all ranks agree on it: each rank must build the same ones in the
+    same order. One that was built and that nobody has any more takes no part.
 
-    In a local group, a method takes a list with one array for each device, and gives a list of operations with one result
-    for each. They are parts of one operation, which all devices do, or none. In a group of processes, a method takes this
-    rank's array and gives one operation. In place of an array, a list of arrays may be given: then there is a list of
-    results, and all go out in one call of NCCL's, which is quicker for small arrays.
+    In a local group, a method takes a list with one array for each device, and gives a list of operations with one
+    result for each. They are parts of one operation, which all devices do, or none. In a group of processes, a method
+    takes this rank's array and gives one operation. In place of an array, a list of arrays may be given. Then there is
+    a list of results, and all go out in one group of NCCL's, which is quicker for small arrays.
 
     Work goes to a stream of the group's own on each device, so it overlaps with kernels on other streams. It is ordered
     by what it reads and writes, as all work is.
@@ -165,7 +163,7 @@ class Group:
 
     @classmethod
     def init(
-        cls, rank: int, size: int, id: bytes, *, device: DeviceLike | None = None, timeout_s: float = 60.0
+        cls, rank: int, size: int, unique_id: bytes, *, device: DeviceLike | None = None, timeout_s: float = 60.0
     ) -> Self:
         """Join a group of processes; each of them calls this.
 
@@ -175,8 +173,8 @@ class Group:
             This process's number, from 0.
         size
             How many processes there are.
-        id
-            What `unique_id` gave, the same in all processes. It is for one group.
+        unique_id
+            What `aiocuda.collective.unique_id` gave, the same in all processes. It is for one group.
         device
             The device of this rank; None: the one in force.
         timeout_s
@@ -192,18 +190,18 @@ class Group:
         MissingPackageError
             nccl4py or NCCL is not installed.
         ArgumentValueError
-            `rank` is not below `size`, or `id` is none.
+            `rank` is not below `size`, or `unique_id` is none.
         CollectiveError
             Not all ranks have joined in time, or one is gone.
         """
         size = between(size, "the size of a group", 1, 1 << 20)
         rank = between(rank, "a rank", 0, size - 1)
-        place, identity = Place.from_bytes(id)
+        place, identity = Place.from_bytes(unique_id)
         return cls([as_ordinal(device)], [rank], size, identity, place, timeout_s)
 
     @property
     def rank(self) -> int:
-        """This process's number; 0 in a local group, which has all ranks."""
+        """The number of this process; 0 in a local group, which has all ranks."""
         return self._ranks[0]
 
     @property
@@ -253,14 +251,14 @@ class Group:
         -------
         DeviceOp[DeviceArray], or lists of them
             In the form of `x`. *Stream*: the group's. *Blocks*: no. *On cancel*: before the submission nothing has
-            happened, and a later collective of the process submits it first if somebody still has it. What was submitted
-            goes on.
+            happened, and a later collective of the process submits it first if somebody still has it. What was
+            submitted goes on.
 
         Raises
         ------
         ArgumentTypeError, ArgumentValueError
-            Lists of other lengths, an operator that is none; when executed: dtypes that NCCL does not reduce, shapes that
-            do not fit.
+            Lists of other lengths, an operator that is none; when executed: dtypes that NCCL does not reduce, shapes
+            that do not fit.
         DeviceMismatchError
             When executed: an array is on another device than its rank.
         CollectiveError
@@ -287,8 +285,8 @@ class Group:
     def all_to_all(self, x: Any, *, out: Any = None) -> Any:
         """Send a part of each rank's array to each rank.
 
-        Otherwise as `all_reduce`. The first axis is cut into `size` parts. The n-th goes to rank n, which puts what comes
-        from rank m at the m-th place. `out` must not be `x`.
+        Otherwise as `all_reduce`. The first axis is cut into `size` parts. The n-th goes to rank n, which puts what
+        comes from rank m at the m-th place. `out` must not be `x`.
         """
         return self._make(Call("all_to_all", self._size), x, out)
 
@@ -341,8 +339,8 @@ class Group:
     def abort(self) -> None:
         """End the group at once, on all ranks: what is under way fails with `CollectiveError`, and so do later calls.
 
-        What a collective was to write, and what was made of that, is not used again. *Blocks*: while NCCL lets go of the
-        devices. *Thread-safe*.
+        What a collective was to write, and what was made of that, is not used again. *Blocks*: while NCCL lets go of
+        the devices. *Thread-safe*.
         """
         self._fail(f"rank {self.rank} aborted the group")
 
@@ -375,7 +373,9 @@ class Group:
 
     def _checked_peer(self, rank: int) -> int:
         if self.is_local:
-            raise ArgumentValueError("send and recv are for groups of processes; of a local group, use copy() or all_to_all")
+            raise ArgumentValueError(
+                "send and recv are for groups of processes; in a local group use copy() or all_to_all"
+            )
         peer = self._checked_rank(rank, "the other rank")
         if peer == self.rank:
             raise ArgumentValueError(f"rank {peer} is this one; copy() copies within a rank")
@@ -410,7 +410,8 @@ class Group:
                 raise ArgumentValueError("out has another form than x; give an array for each of x")
         else:
             receives = [
-                [self._new(call, each, device) for each in row] for row, device in zip(sends, self._devices, strict=True)
+                [self._new(call, each, device) for each in row]
+                for row, device in zip(sends, self._devices, strict=True)
             ]
         if call.kind == "reduce":
             receives = [
@@ -420,9 +421,7 @@ class Group:
         items = iter(made.unzip(sum(len(row) for row in sends)))
         rows = [[next(items) for _ in row] for row in sends]
         given = x if self.is_local else [x]
-        formed = [
-            row if isinstance(each, (list, tuple)) else row[0] for row, each in zip(rows, given, strict=True)
-        ]
+        formed = [row if isinstance(each, (list, tuple)) else row[0] for row, each in zip(rows, given, strict=True)]
         return formed if self.is_local else formed[0]
 
     def _new(self, call: Call, x: Any, device: int) -> Any:
@@ -436,7 +435,9 @@ class Group:
             )
         return empty_like(x)
 
-    def _operation(self, call: Call, sends: list[list[Any]], receives: list[list[Any]], name: str = "") -> DeviceOp[Any]:
+    def _operation(
+        self, call: Call, sends: list[list[Any]], receives: list[list[Any]], name: str = ""
+    ) -> DeviceOp[Any]:
         doubt = _native.Doubt()
         flat_sends = [each for row in sends for each in row]
         flat_receives = [each for row in receives for each in row]
@@ -456,8 +457,10 @@ class Group:
             self._perform(stream, call, name, doubt, rows, into)
             return arrays[half:]
 
+        perform.__name__ = perform.__qualname__ = f"Group.{name or call.kind}"
+
         def build(before: Any) -> Any:
-            # A pick of nothing: what it yields is not looked at.
+            # It is there for the order, and its arrays need not be kept for that.
             arguments = (before.then(_nothing) if before is not None else None, *flat_sends, *flat_receives)
             return _native.collective_op(perform, arguments, reads, writes, doubt).on(self._streams[0])
 
@@ -506,21 +509,21 @@ class Group:
                     "would have to agree first; local groups can be captured"
                 )
             for at, (rank, device) in enumerate(zip(self._ranks, self._devices, strict=True)):
-                sent: list[Part | None] = [self._part(call, each, rank, device) for each in sends[at]]
+                sent = [self._part(call, each, rank, device) for each in sends[at]]
                 received = [None if each is None else self._part(call, each, rank, device) for each in receives[at]]
                 for one, other in zip(sent, received, strict=True):
                     call.check(one, other)
-                of_rank = name or call.words(sent, received)
+                of_rank = name or call.words(sent)
                 if words and of_rank != words:
                     raise ArgumentValueError(
-                        f"the devices of the group do not do the same: rank {self._ranks[0]} calls {words}, rank {rank} "
-                        f"{of_rank}"
+                        f"the devices of the group do not do the same: rank {self._ranks[0]} calls {words}, "
+                        f"rank {rank} {of_rank}"
                     )
                 words = of_rank
                 calls = [
                     call.for_nccl(one, other, dtypes.dtype_of(array._dtype).itemsize)
                     for one, other, array in zip(sent, received, sends[at], strict=True)
-                    if math.prod(one.shape if one is not None else ()) > 0
+                    if one.count > 0
                 ]
                 launched.append((self._communicators[at], handles[at], calls))
         except BaseException:
@@ -558,7 +561,6 @@ class Group:
                 ends = (self.rank, call.root) if call.kind == "send" else (call.root, self.rank)
                 self._messages[ends] = nth = self._messages.get(ends, 0) + 1
                 key, ranks = f"message {nth} from rank {ends[0]} to rank {ends[1]}", frozenset(ends)
-                words = words.removeprefix(call.kind).strip() or words
             else:
                 self._calls += 1
                 key, ranks = f"call {self._calls}", self._together
@@ -591,13 +593,14 @@ class Group:
             if wrong is None and self._error is None:
                 self._flag_words[0] = _FIRST_FLAG + self._agreement.agreed
         if wrong is not None:
-            self._fail(wrong)
+            self._fail(wrong, is_known=True)
 
-    def _fail(self, reason: str, *, tell: bool = True) -> None:
+    def _fail(self, reason: str, *, tell: bool = True, is_known: bool = False) -> None:
         with self._lock:
             if self._error is not None or self._is_closed:
                 return
-            waiting = self._agreement.waits_for() if self._line is not None else None
+            # For whom it waits matters where no reason names both.
+            waiting = None if is_known else self._agreement.waits_for()
             self._error = error = CollectiveError(reason, waiting or "")
         if hasattr(self, "_watch"):
             self._watch.fail(error)

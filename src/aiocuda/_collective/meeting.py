@@ -1,8 +1,8 @@
 """The channel beside NCCL, on which ranks of several processes say what they are about to do.
 
 Always true: each rank hears what every other one says, in the order in which that one said it, and hears when one is
-gone. Nothing here decides anything. Whoever does not know the secret of the group's id is not let in. What comes is text
-of bounded length, and never code.
+gone. Nothing here decides anything. Whoever does not know the secret of the group's id is not let in. Text of bounded
+length comes, and never code.
 """
 
 from __future__ import annotations

@@ -47,9 +47,7 @@ class Watch:
         Called once, on the thread, with what NCCL says is wrong.
     """
 
-    def __init__(
-        self, communicators: Sequence[Communicator], events: Events, failed: Callable[[str], object]
-    ) -> None:
+    def __init__(self, communicators: Sequence[Communicator], events: Events, failed: Callable[[str], object]) -> None:
         self._communicators = communicators
         self._events = events
         self._failed = failed
@@ -71,7 +69,7 @@ class Watch:
         flight.doubt.end()
 
     def settle(self) -> None:
-        """What has passed is well."""
+        """Take what has passed for well."""
         with self._changed:
             while self._flights and (first := self._flights[0]).event is not None:
                 if not self._events.has_passed(first.event):
@@ -81,7 +79,7 @@ class Watch:
                 first.doubt.end()
 
     def fail(self, error: BaseException) -> list[str]:
-        """What has not passed has failed; return what that was, and look no more."""
+        """Take what has not passed for failed; return what that was, and look no more."""
         self.settle()
         with self._changed:
             lost, self._flights = list(self._flights), deque()

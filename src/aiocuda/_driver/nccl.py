@@ -135,10 +135,11 @@ def connect(devices: Sequence[int], ranks: Sequence[int], size: int, identity: b
     config = bindings.Config()
     config.blocking = 0
     made = []
+    given = bytearray(identity)  # the binding takes no bytes
     with _group(bindings):
         for device, rank in zip(devices, ranks, strict=True):
             with runtime.context_of(device):
-                handle = bindings.comm_init_rank_scalable(size, rank, 1, identity, config.ptr)
+                handle = bindings.comm_init_rank_scalable(size, rank, 1, given, config.ptr)
             made.append(Communicator(handle, device))
     return made
 
@@ -152,9 +153,7 @@ def _group(bindings: Any) -> Iterator[None]:
         bindings.group_end()
 
 
-def launch(
-    calls: Sequence[tuple[Communicator, int, Sequence[NcclCall]]], give_up: Callable[[], str | None]
-) -> None:
+def launch(calls: Sequence[tuple[Communicator, int, Sequence[NcclCall]]], give_up: Callable[[], str | None]) -> None:
     """Put calls on streams: for each communicator a stream's handle, and what is called there."""
     with _native.RelaxedCaptures():
         with _group(_bindings()):
