@@ -93,7 +93,10 @@ CUresult Engine::call_slowly(const std::function<CUresult()>& call) { return wit
 
 nb::object Engine::find_loss(dataflow::Op& op) {
   if (outcomes.has_failed()) {
-    if (nb::object error = outcomes.find_error(op); error.is_valid()) return error;
+    if (nb::object error = outcomes.find_error(op); error.is_valid()) {
+      if (op.is_done()) op.fail(error);  // so what is still to be made of it fails, too
+      return error;
+    }
     if (!submission.losses.is_any()) return {};
   }
   if (depth == 0) {

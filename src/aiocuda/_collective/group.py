@@ -399,7 +399,6 @@ class Group:
         return rows
 
     def _make(self, call: Call, x: Any, out: Any) -> Any:
-        self._require_usable()
         sends: list[list[Any]] = self._rows(x, "x")
         receives: list[list[Any]]
         if call.kind in ("send", "recv", "broadcast"):
@@ -438,6 +437,7 @@ class Group:
     def _operation(
         self, call: Call, sends: list[list[Any]], receives: list[list[Any]], name: str = ""
     ) -> DeviceOp[Any]:
+        self._require_usable()
         doubt = _native.Doubt()
         flat_sends = [each for row in sends for each in row]
         flat_receives = [each for row in receives for each in row]
@@ -549,6 +549,8 @@ class Group:
         except BaseException as error:
             # Some ranks may have begun.
             self._fail(f"{words} could not be launched: {error}")
+            if isinstance(error, Exception) and self._error is not None:
+                raise CollectiveError(*self._error.args) from error  # it may have been another rank's, just now
             raise
 
     # Other ranks.

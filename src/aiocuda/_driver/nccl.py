@@ -1,12 +1,14 @@
 """NCCL, through the bindings of nccl4py; the only importer of that.
 
 Always true: communicators do not block. A call that waits for other ranks returns at once, and its state is asked for,
-so that another thread can abort it. The calls of one launch stand in one NCCL group, which is ended whatever happens.
+so that another thread can abort it. Nothing is asked of one that was aborted. The calls of one launch stand in one NCCL
+group, which is ended whatever happens.
 """
 
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -91,22 +93,26 @@ class NcclCall:
 
 
 class Communicator:
-    """One rank's place in a group of ranks, on one device."""
+    """One rank's place in a group of ranks, on one device. Those of one process have one lock, held for each call."""
 
-    def __init__(self, handle: Any, device: int) -> None:
+    def __init__(self, handle: Any, lock: threading.RLock) -> None:
         self._handle = handle
-        self.device = device
+        self.lock = lock
+        self._is_over = False
 
     def state(self) -> str | None:
         """Return None where all is well, an empty text while something goes on, else what is wrong."""
-        bindings = _bindings()
-        result = int(bindings.comm_get_async_error(self._handle))
-        if result == 0:
-            return None
-        if result == _IN_PROGRESS:
-            return ""
-        said = bindings.get_last_error(self._handle)
-        return str(said).strip() or str(bindings.get_error_string(result))
+        with self.lock:
+            if self._is_over:
+                return "the communicator was aborted"
+            bindings = _bindings()
+            result = int(bindings.comm_get_async_error(self._handle))
+            if result == 0:
+                return None
+            if result == _IN_PROGRESS:
+                return ""
+            said = bindings.get_last_error(self._handle)
+            return str(said).strip() or str(bindings.get_error_string(result))
 
     def wait_until_ready(self, give_up: Callable[[], str | None]) -> None:
         """Wait until what was called has been done. `give_up`: why to wait no longer."""
@@ -118,15 +124,23 @@ class Communicator:
             raise CollectiveError(f"NCCL: {state}")
 
     def call(self, call: NcclCall, stream: int) -> None:
+        if self._is_over:
+            raise CollectiveError("the communicator was aborted")
         function = getattr(_bindings(), call.function)
         addresses = [each for each in (call.send, call.receive) if each is not None]
         function(*addresses, call.count, call.dtype, *call.more, self._handle, stream)
 
     def abort(self) -> None:
-        _bindings().comm_abort(self._handle)
+        self._end("comm_abort")
 
     def destroy(self) -> None:
-        _bindings().comm_destroy(self._handle)
+        self._end("comm_destroy")
+
+    def _end(self, function: str) -> None:
+        with self.lock:
+            if not self._is_over:
+                self._is_over = True
+                getattr(_bindings(), function)(self._handle)
 
 
 def connect(devices: Sequence[int], ranks: Sequence[int], size: int, identity: bytes) -> list[Communicator]:
@@ -135,12 +149,13 @@ def connect(devices: Sequence[int], ranks: Sequence[int], size: int, identity: b
     config = bindings.Config()
     config.blocking = 0
     made = []
+    lock = threading.RLock()
     given = bytearray(identity)  # the binding takes no bytes
     with _group(bindings):
         for device, rank in zip(devices, ranks, strict=True):
             with runtime.context_of(device):
                 handle = bindings.comm_init_rank_scalable(size, rank, 1, given, config.ptr)
-            made.append(Communicator(handle, device))
+            made.append(Communicator(handle, lock))
     return made
 
 
@@ -156,7 +171,7 @@ def _group(bindings: Any) -> Iterator[None]:
 def launch(calls: Sequence[tuple[Communicator, int, Sequence[NcclCall]]], give_up: Callable[[], str | None]) -> None:
     """Put calls on streams: for each communicator a stream's handle, and what is called there."""
     with _native.RelaxedCaptures():
-        with _group(_bindings()):
+        with calls[0][0].lock, _group(_bindings()):
             for communicator, stream, of_one in calls:
                 for call in of_one:
                     communicator.call(call, stream)
