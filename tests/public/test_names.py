@@ -36,6 +36,7 @@ def members(kind: type) -> list[tuple[str, Any]]:
 DOCUMENTED = [
     *(pytest.param(getattr(ac, name), id=name) for name in PUBLIC),
     *(pytest.param(getattr(ac.algorithms, name), id=f"algorithms.{name}") for name in ac.algorithms.__all__),
+    *(pytest.param(getattr(ac.collective, name), id=f"collective.{name}") for name in ac.collective.__all__),
     *(pytest.param(getattr(ac.fft, name), id=f"fft.{name}") for name in ac.fft.__all__),
     *(pytest.param(getattr(ac.linalg, name), id=f"linalg.{name}") for name in ac.linalg.__all__),
     *(pytest.param(getattr(each, name), id=f"{each.__name__}.{name}") for each in FRAMEWORKS for name in each.__all__),
