@@ -49,7 +49,7 @@ void check_type(ncclDataType_t type) {
 ncclResult_t collective(Kind kind, const void* send, void* receive, std::size_t count, ncclDataType_t type,
                         ncclRedOp_t op, int root, ncclComm_t handle, CUstream stream) {
   return grouped([&] {
-    std::shared_ptr<Communicator> communicator = usable(handle);
+    const std::shared_ptr<Communicator> communicator = usable(handle);
     check_type(type);
     check_rank(*communicator, root, "the root");
     check_stream(*communicator, stream);
@@ -69,7 +69,7 @@ ncclResult_t collective(Kind kind, const void* send, void* receive, std::size_t 
     if (count == 0) return;
     // Each rank multiplies by a scalar of its own, so the number of an operator need not agree.
     const ncclRedOp_t described = op < ncclNumOps ? op : ncclNumOps;
-    add(std::move(communicator),
+    add(communicator,
         Collective{kind, static_cast<const std::byte*>(send), static_cast<std::byte*>(receive), count, type, described,
                    reduction, root},
         stream);
@@ -79,13 +79,13 @@ ncclResult_t collective(Kind kind, const void* send, void* receive, std::size_t 
 ncclResult_t message(bool is_sent, void* data, std::size_t count, ncclDataType_t type, int peer, ncclComm_t handle,
                      CUstream stream) {
   return grouped([&] {
-    std::shared_ptr<Communicator> communicator = usable(handle);
+    const std::shared_ptr<Communicator> communicator = usable(handle);
     check_type(type);
     check_rank(*communicator, peer, "the peer");
     check_stream(*communicator, stream);
     if (count == 0) return;
     check_memory(*communicator, data, is_sent ? "what is sent" : "what is received");
-    add(std::move(communicator), Message{is_sent, static_cast<std::byte*>(data), count * bytes_of(type), peer}, stream);
+    add(communicator, Message{is_sent, static_cast<std::byte*>(data), count * bytes_of(type), peer}, stream);
   });
 }
 

@@ -265,11 +265,11 @@ ncclResult_t grouped(const std::function<void()>& call) {
   return perform(std::exchange(group, Group()));
 }
 
-void add(std::shared_ptr<Communicator> communicator, const Collective& collective, CUstream stream) {
+void add(const std::shared_ptr<Communicator>& communicator, const Collective& collective, CUstream stream) {
   this_thread().group.of(communicator, stream).collectives.push_back(collective);
 }
 
-void add(std::shared_ptr<Communicator> communicator, const Message& message, CUstream stream) {
+void add(const std::shared_ptr<Communicator>& communicator, const Message& message, CUstream stream) {
   this_thread().group.of(communicator, stream).messages.push_back(message);
 }
 

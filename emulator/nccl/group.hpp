@@ -14,8 +14,8 @@ namespace aiocuda::emulator::nccl {
 ncclResult_t grouped(const std::function<void()>& call);
 
 // Within grouped().
-void add(std::shared_ptr<Communicator> communicator, const Collective& collective, CUstream stream);
-void add(std::shared_ptr<Communicator> communicator, const Message& message, CUstream stream);
+void add(const std::shared_ptr<Communicator>& communicator, const Collective& collective, CUstream stream);
+void add(const std::shared_ptr<Communicator>& communicator, const Message& message, CUstream stream);
 // Something that waits for other ranks, such as to join a communicator. All of a group go on at the same time.
 void add_wait(std::shared_ptr<Communicator> communicator, std::function<ncclResult_t()> wait);
 

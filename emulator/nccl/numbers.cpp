@@ -171,7 +171,7 @@ Operator built_in_operator(ncclRedOp_t op, ncclDataType_t type, int ranks) noexc
   }
   made.multiplies = true;
   with_type(type, [&](auto tag) {
-    using T = typename decltype(tag)::Type;
+    using T = decltype(tag)::Type;
     if constexpr (is_narrow<T> || std::is_floating_point_v<T>) {
       using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
       const T scalar(Wide{1} / static_cast<Wide>(ranks));
@@ -183,7 +183,7 @@ Operator built_in_operator(ncclRedOp_t op, ncclDataType_t type, int ranks) noexc
 
 void multiply(void* values, std::size_t count, ncclDataType_t type, std::uint64_t bits) noexcept {
   with_type(type, [&](auto tag) {
-    using T = typename decltype(tag)::Type;
+    using T = decltype(tag)::Type;
     T scalar{};
     std::memcpy(static_cast<void*>(&scalar), &bits, sizeof scalar);
     T* const all = static_cast<T*>(values);
@@ -195,7 +195,7 @@ void multiply(void* values, std::size_t count, ncclDataType_t type, std::uint64_
 
 void join(void* into, const void* values, std::size_t count, ncclDataType_t type, ncclRedOp_t op) noexcept {
   with_type(type, [&](auto tag) {
-    using T = typename decltype(tag)::Type;
+    using T = decltype(tag)::Type;
     T* const to = static_cast<T*>(into);
     const T* const from = static_cast<const T*>(values);
     const auto each_pair = [&](auto function) {
@@ -218,7 +218,7 @@ void join(void* into, const void* values, std::size_t count, ncclDataType_t type
 
 void divide(void* values, std::size_t count, ncclDataType_t type, std::uint64_t divisor) noexcept {
   with_type(type, [&](auto tag) {
-    using T = typename decltype(tag)::Type;
+    using T = decltype(tag)::Type;
     if constexpr (std::is_integral_v<T>) {
       using Wide = std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>;
       T* const all = static_cast<T*>(values);
