@@ -12,20 +12,20 @@ import threading
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Any, Self, cast
 
 from aiocuda import _native
-from aiocuda._collective.agreement import Agreement
 from aiocuda._collective.calls import Call, Part, checked_op
-from aiocuda._collective.meeting import GONE, Line, Place, open_hub
+from aiocuda._collective.meeting import Place, open_hub
 from aiocuda._collective.order import chained
+from aiocuda._collective.others import Others
 from aiocuda._collective.watch import Flight, Watch
 from aiocuda._devices.device import Device, DeviceLike, Stream, as_ordinal
 from aiocuda._driver import nccl
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import dtypes
 from aiocuda._values.given import between
-from aiocuda._verbs.create import empty, empty_host, zeros
+from aiocuda._verbs.create import empty, zeros
 from aiocuda._verbs.likeness import empty_like
 from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import (
@@ -38,9 +38,6 @@ from aiocuda.errors import (
 )
 
 __all__ = ["Group", "unique_id"]
-
-_FIRST_FLAG: Final = 1 << 30  # so that a number behind all others is never below one
-_ALL_FLAGS: Final = (1 << 31) - 1 + (1 << 30)
 
 
 def unique_id(host: str = "127.0.0.1") -> bytes:
@@ -96,22 +93,17 @@ class Group:
         self._lock = threading.Lock()
         self._error: CollectiveError | None = None
         self._is_closed = False
-        self._line: Line | None = None
-        self._agreement = Agreement(ranks[0])
-        self._together: frozenset[int] = frozenset(range(size))
-        self._calls = 0
-        self._messages: dict[tuple[int, int], int] = {}
-        self._left: set[int] = set()
+        self._is_local = place is None
+        self._others: Others | None = None
+        self._communicators: list[nccl.Communicator] = []
+        self._watch: Watch | None = None
         self._streams: list[Stream] = [Device(each).stream() for each in devices]
         self._handles = [each.handle for each in self._streams]
         self._events = [nccl.Events(each) for each in devices]
         self._tokens = [zeros(1, "int32", device=each).sync() for each in devices]
         deadline = time.monotonic() + timeout_s
         if place is not None:
-            self._flag = empty_host(1, "uint32").sync()
-            self._flag_words = self._flag.numpy()
-            self._flag_words[0] = 0
-            self._line = Line(place, ranks[0], self._hear, timeout_s)
+            self._others = Others(place, ranks[0], size, self._fail, timeout_s)
         self._communicators = nccl.connect(devices, ranks, size, identity)
         self._watch = Watch(self._communicators, self._events[0], lambda said: self._fail(f"NCCL: {said}"))
 
@@ -129,6 +121,7 @@ class Group:
             self.barrier().sync(max(deadline - time.monotonic(), 0.001))
         except BaseException as error:
             self._fail(f"the group was not made: {error}")
+            self.close()
             raise
 
     @classmethod
@@ -212,7 +205,7 @@ class Group:
     @property
     def is_local(self) -> bool:
         """Whether all ranks are devices of this process."""
-        return self._line is None
+        return self._is_local
 
     @property
     def devices(self) -> tuple[Device, ...]:
@@ -331,9 +324,8 @@ class Group:
 
     def waits_for(self) -> str:
         """Return in words which collective is under way, and for which ranks it waits; empty if there is none."""
-        with self._lock:
-            waiting = self._agreement.waits_for()
-        first = self._watch.first()
+        waiting = self._others.waits_for() if self._others is not None else None
+        first = self._watch.first() if self._watch is not None else None
         return waiting or (first.words if first is not None else "")
 
     def abort(self) -> None:
@@ -354,15 +346,13 @@ class Group:
         if not failed:
             for each in self._streams:
                 each.synchronize().sync()
+        if self._watch is not None:
             self._watch.settle()
-            if self._line is not None:
-                self._line.say(["bye"])
-        self._watch.close()
-        if not failed:
-            for communicator in self._communicators:
-                communicator.destroy()
-        if self._line is not None:
-            self._line.close()
+            self._watch.close()
+        if self._others is not None:
+            self._others.leave(in_peace=not failed)
+        for communicator in self._communicators:
+            communicator.destroy()
         for stream in self._streams:
             stream.close()
 
@@ -503,7 +493,7 @@ class Group:
         try:
             self._require_usable()
             captured = _native.is_captured(first)
-            if captured and self._line is not None:
+            if captured and self._others is not None:
                 raise CaptureError(
                     f"{name or call.kind} of a group of processes cannot be part of a graph: at each launch the ranks "
                     "would have to agree first; local groups can be captured"
@@ -530,11 +520,11 @@ class Group:
             doubt.end()
             raise
         flight = Flight(words, doubt)
-        if not captured:
+        if not captured and self._watch is not None:
             self._watch.add(flight)
         try:
-            if self._line is not None:
-                self._agree(first, call, words)
+            if self._others is not None:
+                self._others.agree(first, call, words)
             for handle in handles[1:]:
                 self._events[0].order(handle, first)
             try:
@@ -553,66 +543,24 @@ class Group:
                 raise CollectiveError(*self._error.args) from error  # it may have been another rank's, just now
             raise
 
-    # Other ranks.
-
-    def _agree(self, stream: int, call: Call, words: str) -> None:
-        """Say what is called, and have the stream wait until all have said the same."""
-        assert self._line is not None
-        with self._lock:
-            if call.kind in ("send", "recv"):
-                ends = (self.rank, call.root) if call.kind == "send" else (call.root, self.rank)
-                self._messages[ends] = nth = self._messages.get(ends, 0) + 1
-                key, ranks = f"message {nth} from rank {ends[0]} to rank {ends[1]}", frozenset(ends)
-            else:
-                self._calls += 1
-                key, ranks = f"call {self._calls}", self._together
-            number = self._agreement.call(key, ranks, words)
-            self._line.say(["call", key, words])
-        nccl.wait_for_flag(stream, self._flag._address, _FIRST_FLAG + number)
-        self._settle()
-
-    def _hear(self, rank: int, said: Any) -> None:
-        """On the thread of the line: another rank said something."""
-        match said:
-            case ["call", str(key), str(words)]:
-                with self._lock:
-                    self._agreement.hear(rank, key, words)
-                self._settle()
-            case ["failed", str(reason)]:
-                self._fail(reason, tell=False)
-            case ["bye"]:
-                with self._lock:
-                    self._left.add(rank)
-            case [word] if word == GONE and rank not in self._left:
-                who = f"rank {rank} is gone" if rank >= 0 else "the process that made the group's id is gone"
-                self._fail(who)
-            case _:
-                pass
-
-    def _settle(self) -> None:
-        with self._lock:
-            wrong = self._agreement.disagreement()
-            if wrong is None and self._error is None:
-                self._flag_words[0] = _FIRST_FLAG + self._agreement.agreed
-        if wrong is not None:
-            self._fail(wrong, is_known=True)
-
-    def _fail(self, reason: str, *, tell: bool = True, is_known: bool = False) -> None:
+    def _fail(self, reason: str, are_told: bool = False, is_complete: bool = False) -> None:
+        """Have all fail that has not ended. `is_complete`: the reason says already who waits for whom."""
+        others = self._others
+        waiting = others.waits_for() if others is not None and not is_complete else None
         with self._lock:
             if self._error is not None or self._is_closed:
                 return
-            # For whom it waits matters where no reason names both.
-            waiting = None if is_known else self._agreement.waits_for()
             self._error = error = CollectiveError(reason, waiting or "")
-        if hasattr(self, "_watch"):
+        # First those who wait must learn of it, then NCCL's kernels may end, and then what waits for an agreement.
+        if self._watch is not None:
             self._watch.fail(error)
-        if self._line is not None and tell:
-            self._line.say(["failed", reason])
-        for communicator in getattr(self, "_communicators", ()):
+        if others is not None and not are_told:
+            others.tell(reason)
+        for communicator in self._communicators:
             with contextlib.suppress(RuntimeError):
                 communicator.abort()
-        if self._line is not None:
-            self._flag_words[0] = _ALL_FLAGS
+        if others is not None:
+            others.let_go()
 
 
 def _nothing(_: object) -> None:

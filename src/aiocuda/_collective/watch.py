@@ -61,13 +61,6 @@ class Watch:
             self._flights.append(flight)
             self._changed.notify()
 
-    def drop(self, flight: Flight) -> None:
-        """Forget one that was not launched."""
-        with self._changed:
-            if flight in self._flights:
-                self._flights.remove(flight)
-        flight.doubt.end()
-
     def settle(self) -> None:
         """Take what has passed for well."""
         with self._changed:
@@ -78,8 +71,8 @@ class Watch:
                 self._events.put_back(first.event)
                 first.doubt.end()
 
-    def fail(self, error: BaseException) -> list[str]:
-        """Take what has not passed for failed; return what that was, and look no more."""
+    def fail(self, error: BaseException) -> None:
+        """Take what has not passed for failed, and look no more."""
         self.settle()
         with self._changed:
             lost, self._flights = list(self._flights), deque()
@@ -87,7 +80,6 @@ class Watch:
             self._changed.notify()
         for each in lost:
             each.doubt.fail(error)
-        return [each.words for each in lost]
 
     def close(self) -> None:
         with self._changed:
