@@ -67,6 +67,8 @@ ncclResult_t collective(Kind kind, const void* send, void* receive, std::size_t 
     if (count > 0 && (is_root || !only_root_sends)) check_memory(*communicator, send, "what is sent");
     if (count > 0 && (is_root || !only_root_receives)) check_memory(*communicator, receive, "what is received");
     if (count == 0) return;
+    // A root that broadcasts in place has nothing to write.
+    if (kind == Kind::broadcast && is_root && send == receive) receive = nullptr;
     // Each rank multiplies by a scalar of its own, so the number of an operator need not agree.
     const ncclRedOp_t described = op < ncclNumOps ? op : ncclNumOps;
     add(communicator,
