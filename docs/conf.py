@@ -70,7 +70,15 @@ def _tell_order_of_source() -> None:
         for base in getattr(getattr(aiocuda, name), "__mro__", ())[1:]:
             inherited = {tag: place for tag, place in order.items() if tag.startswith(f"{base.__name__}.")}
             order = {f"{name}.{tag.partition('.')[2]}": place for tag, place in inherited.items()} | order
-    for module in ("aiocuda", "aiocuda.algorithms", "aiocuda.errors", "aiocuda.fft", "aiocuda.linalg", *_FRAMEWORKS):
+    for module in (
+        "aiocuda",
+        "aiocuda.algorithms",
+        "aiocuda.collective",
+        "aiocuda.errors",
+        "aiocuda.fft",
+        "aiocuda.linalg",
+        *_FRAMEWORKS,
+    ):
         analyzer = ModuleAnalyzer.for_module(module)
         analyzer.analyze()
         analyzer.tagorder.update(order)

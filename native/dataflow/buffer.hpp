@@ -20,6 +20,7 @@ inline constexpr std::int32_t unknown_ordinal = -2;
 inline constexpr std::uint64_t address_space_bytes = std::numeric_limits<std::uint64_t>::max();
 
 struct Buffer;
+class Doubts;
 
 // The kinds of memory: they say where it comes from, and how it goes back.
 enum class MemoryKind : std::uint8_t {
@@ -133,7 +134,12 @@ struct Buffer {
   std::shared_ptr<Enclosure> enclosure;  // of memory inside a graph
   Maker maker;                           // unknown for memory on a copy's way, and for what is somebody else's
   std::uint32_t holders = 0;
-  bool is_lent = false;  // to another library, or was: an access must ask for its borrows
+  bool is_lent = false;      // to another library, or was: an access must ask for its borrows
+  bool is_in_doubt = false;  // some of it is, or was
+  std::shared_ptr<Doubts> doubts;
+
+  // Must an access be told to others?
+  bool is_watched() const { return is_lent || is_in_doubt; }
 
   bool is_address_space() const { return size_bytes == address_space_bytes; }
   // Its address, or as far as that matters to alignment.

@@ -99,6 +99,7 @@ class ExplainSink {
   void require_unclaimed(const std::vector<Use>&) const {}
   void admit_others(const Op&, const Use&) const {}
   void note_use(const Use&, Tick) const {}
+  void put_in_doubt(const ForeignOp&, const std::vector<Use>&) const {}
   bool is_complete(Tick) const { return true; }  // a host step is written down, not waited for
 
   void mark(Op&, StreamIndex stream, std::uint32_t slot) { marked_[{stream, slot}] = timeline_.submitted(stream); }

@@ -289,6 +289,7 @@ class GraphSink : private GraphParts {
     join(device);
   }
   void copy_of_unknown(CopyOp&) {}
+  void put_in_doubt(const ForeignOp&, const std::vector<Use>&) {}
 
   std::optional<Value> foreign(ForeignOp& op, const std::vector<Value>& values, StreamIndex, std::int32_t device) {
     for (const nb::object& argument : op.arguments) observe(argument);

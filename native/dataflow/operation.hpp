@@ -13,6 +13,7 @@
 #include "../interpreter.hpp"
 #include "array.hpp"
 #include "at_end.hpp"
+#include "doubt.hpp"
 #include "fills.hpp"
 #include "origin.hpp"
 #include "placement.hpp"
@@ -381,6 +382,7 @@ struct ForeignOp final : Op {
   std::vector<Access> accesses;
   nb::object state;
   bool keeps_state = false;  // what is kept is written, so two such operations do not overlap
+  DoubtRef doubt;            // of a collective: it may have arrays of several devices, and fail after it was submitted
 
   void release_arguments() override { release(); }
   int visit_arguments(visitproc visit, void* arg) override {

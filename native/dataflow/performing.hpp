@@ -307,7 +307,7 @@ class Performing : protected Homes<Sink> {
       std::int32_t& found = writes ? device : read_device;
       if (found == unknown_ordinal) found = array.device;
       const std::int32_t other = device != unknown_ordinal ? device : read_device;
-      if (array.device != other)
+      if (array.device != other && !op.doubt)
         raise(error_types.device_mismatch, std::string(role_of(writes)) + " is on device " +
                                                std::to_string(array.device) + ", other arrays of the call on device " +
                                                std::to_string(other) + "; bring one over with .to(device)");
@@ -337,6 +337,7 @@ class Performing : protected Homes<Sink> {
         each_array_in(sink_.object(values.back()), read);
     }
     if (op.state.is_valid()) placing_.add(*as_array(op.state), op.keeps_state);
+    if (op.doubt) device = op.device_put();  // it has a stream, that of its group
     if (device == unknown_ordinal) device = read_device;
     if (device == unknown_ordinal) device = op.device_put();
     if (device == unknown_ordinal) device = managed_device != unknown_ordinal ? managed_device : device_for(op);
@@ -347,6 +348,7 @@ class Performing : protected Homes<Sink> {
     // replace what they keep, that is safe on one stream alone.
     const StreamIndex stream = op.keeps_state ? placing_.choose_first(op, device) : placing_.choose(op, device);
     placing_.order(op, stream);
+    if (op.doubt) sink_.put_in_doubt(op, placing_.uses);
     std::optional<Value> returned;
     submit(op, stream, [&] {
       const InForce in_force(placement_of(op, *placement_));

@@ -152,7 +152,7 @@ class Placing {
     if (!has_begun && sink_.is_full(stream, most)) throw Full{{stream, timeline.submitted(stream) - most / 2}};
     if (timeline.is_tail_wanted(stream, 0)) mark_wanted_tail(stream, waits);
     for (const Use& use : uses)
-      if (use.tensor || use.buffer->is_lent) [[unlikely]]
+      if (use.tensor || use.buffer->is_watched()) [[unlikely]]
         sink_.admit_others(op, use);
     if constexpr (requires { sink_.note_needs(uses); }) sink_.note_needs(uses);
     for (const Use& use : uses)
@@ -185,7 +185,7 @@ class Placing {
       RangeHazards& hazards = sink_.hazards(*use.buffer);
       hazards.commit(use.span, use.writes, now);
       hazards.forget_passed(sink_.timeline());
-      if (use.tensor || use.buffer->is_lent) [[unlikely]]
+      if (use.tensor || use.buffer->is_watched()) [[unlikely]]
         sink_.note_use(use, now);
     }
     return now;

@@ -21,6 +21,7 @@
 //                                    for an operation; see Timeline::order
 //   void admit_others(op, use)       what others do with bytes that are lent, by us or to us, is in the hazards
 //   void note_use(use, tick)         such bytes were used by work that was submitted
+//   void put_in_doubt(op, uses)      a collective's: it may turn out to have failed
 //   void launch(op, stream, device), copy(op, to, from, stream)
 //   fill(op, array, way, stream)     `way`: memory that is filled and copied from, or null
 //   Value create(op, stream, device), create_host(op, device)

@@ -92,6 +92,13 @@ void Engine::mark_last(dataflow::AtEnd& last, StreamIndex stream) {
 CUresult Engine::call_slowly(const std::function<CUresult()>& call) { return without_gil(call); }
 
 nb::object Engine::find_loss(dataflow::Op& op) {
+  if (outcomes.has_failed()) {
+    if (nb::object error = outcomes.find_error(op); error.is_valid()) {
+      if (op.is_done()) op.fail(error);  // so what is still to be made of it fails, too
+      return error;
+    }
+    if (!submission.losses.is_any()) return {};
+  }
   if (depth == 0) {
     const std::unique_lock alone(submitting, std::try_to_lock);
     if (alone) {

@@ -25,6 +25,7 @@
 #include "images.hpp"
 #include "lending.hpp"
 #include "memory.hpp"
+#include "outcomes.hpp"
 #include "relays.hpp"
 #include "retained.hpp"
 #include "room.hpp"
@@ -65,10 +66,10 @@ class Engine final : public Surroundings {
   // The same, for who submits something: of what waits for many streams, it looks at a few of them, in turn.
   void collect_in_passing() { collect(2); }
 
-  // The error of work that was lost on its way to the driver, if the operation depends on it; none if not. Afterwards
-  // it has failed with it, unless a walk goes on.
+  // The error of work that was lost on its way to the driver, or of a collective that failed, if the operation depends
+  // on it; none if not. Afterwards it has failed with it, unless a walk goes on.
   nb::object loss_of(dataflow::Op& op) {
-    return submission.losses.is_any() && !is_over() ? find_loss(op) : nb::object();
+    return (submission.losses.is_any() || outcomes.has_failed()) && !is_over() ? find_loss(op) : nb::object();
   }
   // Tells the operations that depend on lost work. At the beginning of an outermost submission.
   void settle_losses() {
@@ -112,6 +113,7 @@ class Engine final : public Surroundings {
   SubmissionThread submission{table, *this};
   DriverNow now{table, submission};
   Given given{submission};
+  Outcomes outcomes;  // of collectives
   Devices devices{table, now, *this};
   Streams streams{devices, timeline, *this};
   Relays relays{devices, streams, timeline};

@@ -25,6 +25,8 @@ class Giving {
   Giving(const Giving&) = delete;
   Giving& operator=(const Giving&) = delete;
 
+  // Of the operation that is placed now.
+  const std::vector<dataflow::Use>& uses() const { return uses_; }
   // Is work given at all?
   bool is_used() const { return engine_.submission.is_used(); }
   // May work still be lost on which a result depends now? `holds_back`: some of it has not been given.

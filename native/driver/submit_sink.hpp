@@ -111,6 +111,11 @@ class SubmitSink : public Issuing {
     return std::move(ahead()->buffer);
   }
 
+  static void put_in_doubt(const dataflow::ForeignOp& op, const std::vector<dataflow::Use>& uses) {
+    for (const dataflow::Use& use : uses)
+      if (use.writes) Outcomes::put(use, op.doubt);
+  }
+
   // Those go first that wait for work on the host, and will touch the same memory. Not in the middle of another
   // submission, which goes on.
   void require_unclaimed(const std::vector<dataflow::Use>& uses) {
@@ -121,10 +126,16 @@ class SubmitSink : public Issuing {
 
   // What other libraries do with the bytes comes before.
   [[gnu::cold]] void admit_others(const Op& op, const dataflow::Use& use) {
+    if (use.buffer->is_in_doubt)
+      if (const dataflow::Doubt* const failed = engine_.outcomes.find_failed(use)) raise_exception(failed->error);
+    if (!use.tensor && !use.buffer->is_lent) return;
     make_held_calls_now();
     tensors_.enter(op, use);
   }
-  [[gnu::cold]] void note_use(const dataflow::Use& use, Tick now) { tensors_.note(use, now); }
+  [[gnu::cold]] void note_use(const dataflow::Use& use, Tick now) {
+    if (use.buffer->is_in_doubt) engine_.outcomes.note(use, giving_.uses(), now);
+    if (use.tensor || use.buffer->is_lent) tensors_.note(use, now);
+  }
 
   void launch(dataflow::LaunchOp& op, StreamIndex stream, std::int32_t device) {
     if (op.shape.empty) return;

@@ -1,9 +1,12 @@
 // Operations of functions that put work on a stream: see foreign_ops.hpp.
 #include "foreign_ops.hpp"
 
+#include <nanobind/stl/shared_ptr.h>
+
 #include <optional>
 #include <utility>
 
+#include "process.hpp"
 #include "spare_objects.hpp"
 
 namespace aiocuda {
@@ -60,6 +63,14 @@ nb::object call(nb::object function, const nb::tuple& arguments, nb::handle read
   return object;
 }
 
+// The same of a collective. Its arrays may be on several devices, and it may fail after it was submitted.
+nb::object collective(nb::object function, const nb::tuple& arguments, nb::handle reads, nb::handle writes,
+                      const dataflow::DoubtRef& doubt) {
+  nb::object object = call(std::move(function), arguments, reads, writes);
+  nb::inst_ptr<ForeignOp>(object)->doubt = doubt;
+  return object;
+}
+
 }  // namespace
 
 nb::object new_foreign_op(ForeignOp*& op) {
@@ -92,6 +103,12 @@ void bind_foreign_ops(nb::module_& module) {
       },
       nb::kw_only(), "op_class"_a, "check_function"_a, "named"_a, "array_named"_a);
   module.def("call_op", call, "function"_a.none(), "arguments"_a, "reads"_a.none(), "writes"_a.none());
+  module.def("collective_op", collective, "function"_a, "arguments"_a, "reads"_a, "writes"_a, "doubt"_a);
+  nb::class_<dataflow::Doubt>(module, "Doubt")
+      .def(nb::new_([] { return std::make_shared<dataflow::Doubt>(); }))
+      .def("end", [](dataflow::Doubt& doubt) { process_engine().outcomes.end(doubt); })
+      .def("fail",
+           [](dataflow::Doubt& doubt, nb::object error) { process_engine().outcomes.fail(doubt, std::move(error)); });
 }
 
 }  // namespace aiocuda

@@ -5,6 +5,7 @@ The same program runs on an NVIDIA GPU and, where there is none, on aiocuda's em
 
 from aiocuda import _naming, _wiring
 from aiocuda import algorithms as algorithms
+from aiocuda import collective as collective
 from aiocuda import errors as errors
 from aiocuda import fft as fft
 from aiocuda import interop as interop
@@ -135,6 +136,7 @@ from aiocuda.errors import ArgumentValueError as ArgumentValueError
 from aiocuda.errors import CancelledError as CancelledError
 from aiocuda.errors import CaptureError as CaptureError
 from aiocuda.errors import ClosedError as ClosedError
+from aiocuda.errors import CollectiveError as CollectiveError
 from aiocuda.errors import CompilationError as CompilationError
 from aiocuda.errors import DeadlineError as DeadlineError
 from aiocuda.errors import DeviceLostError as DeviceLostError
@@ -177,6 +179,7 @@ __all__ = [
     "CancelledError",
     "CaptureError",
     "ClosedError",
+    "CollectiveError",
     "CompilationError",
     "CompileOptions",
     "Compiled",
@@ -254,6 +257,7 @@ __all__ = [
     "batched",
     "bucket",
     "call",
+    "collective",
     "compile",
     "concatenate",
     "cond",

@@ -510,6 +510,19 @@ def set_foreign_ops(
 def call_op(
     function: Callable[..., Any], arguments: tuple[Any, ...], reads: Sequence[Any], writes: Sequence[Any]
 ) -> Any: ...
+def collective_op(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    reads: Sequence[Any],
+    writes: Sequence[Any],
+    doubt: Doubt,
+) -> Any: ...
+
+class Doubt:
+    def __init__(self) -> None: ...
+    def end(self) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
+
 def set_framework_ops(
     *,
     prepare: Callable[[Any, bool], tuple[Array, bool]],

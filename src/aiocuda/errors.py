@@ -29,6 +29,7 @@ from aiocuda._errors.drivers import KernelCheckError as KernelCheckError
 from aiocuda._errors.drivers import OutOfMemoryError as OutOfMemoryError
 from aiocuda._errors.drivers import RaceError as RaceError
 from aiocuda._errors.executions import CancelledError as CancelledError
+from aiocuda._errors.executions import CollectiveError as CollectiveError
 from aiocuda._errors.executions import DeviceLostError as DeviceLostError
 from aiocuda._errors.executions import DeviceTimeoutError as DeviceTimeoutError
 from aiocuda._errors.executions import OperationInterruptedError as OperationInterruptedError
@@ -49,6 +50,7 @@ __all__ = [
     "CancelledError",
     "CaptureError",
     "ClosedError",
+    "CollectiveError",
     "CompilationError",
     "DeadlineError",
     "DeviceLostError",

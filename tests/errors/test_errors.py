@@ -33,6 +33,10 @@ EXAMPLES = {
         "the future of the launch of saxpy (built at train.py:12) was cancelled before the result was there; "
         "the operation itself can still be executed, or awaited",
     ),
+    errors.CollectiveError: (
+        errors.CollectiveError("rank 1 is gone", "call 3, barrier: rank 1 has not called it"),
+        "rank 1 is gone (call 3, barrier: rank 1 has not called it); make a new group",
+    ),
     errors.FileError: (
         errors.FileError("/data/x", "write", 8, 4096, 512, 28),
         "/data/x: 512 bytes were written of 4096 bytes from offset 8 on: No space left on device (ENOSPC)",

@@ -18,6 +18,7 @@ IN_FUNCTIONS = {
     "cupy",
     "igraph",
     "numba",
+    "nccl",
     "nvmath",
     "nvtx",
     "opentelemetry",

@@ -165,7 +165,8 @@ class FillParameters final : public NodeParameters {
   const memory::Extent extent_;
 };
 
-class HostParameters final : public NodeParameters {
+// Work of a library beside the driver is one, too (stream_work.cpp).
+class HostParameters : public NodeParameters {
  public:
   explicit HostParameters(const CUDA_HOST_NODE_PARAMS& given) : given_(given) {}  // the function is not null
 

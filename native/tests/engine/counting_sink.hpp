@@ -101,6 +101,7 @@ class CountingSink {
   void require_unclaimed(const std::vector<dataflow::Use>&) { ++asked_; }
   void admit_others(const dataflow::Op&, const dataflow::Use&) {}
   void note_use(const dataflow::Use&, dataflow::Tick) {}
+  void put_in_doubt(const dataflow::ForeignOp&, const std::vector<dataflow::Use>&) {}
   void hold_back() { ++held_back; }
   void make_held_calls() { ++made_held; }
   void make_held_calls_now() {}

@@ -28,7 +28,7 @@ __all__ = ["DriverInfo", "cache_directory", "is_debugging", "is_logging", "selec
 DRIVER_SONAME = "libcuda.so.1"
 NVRTC_SONAME = "libnvrtc.so.13"
 # Libraries that some programs use beside the driver.
-COMPANION_SONAMES = ("libnvidia-ml.so.1", "libnvJitLink.so.13")
+COMPANION_SONAMES = ("libnvidia-ml.so.1", "libnvJitLink.so.13", "libnccl.so.2")
 VARIABLE = "AIOCUDA_DRIVER"
 DEBUG_VARIABLE = "AIOCUDA_DEBUG"
 LOG_VARIABLE = "AIOCUDA_LOG"
@@ -324,7 +324,7 @@ def _load_as_the_only(path: Path, what: str) -> ctypes.CDLL:
 def _load_unless_loaded(path: Path) -> None:
     """Load an emulated library that aiocuda itself does not need, unless the process uses another of that name.
 
-    PyTorch and its like bring libnvJitLink and load it; it stays theirs.
+    PyTorch and its like bring libnvJitLink and libnccl, and load them; they stay theirs.
     """
     if _loaded_path(path.name) is not None:
         return

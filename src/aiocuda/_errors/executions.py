@@ -11,6 +11,7 @@ from aiocuda._errors.story import Decision, told
 
 __all__ = [
     "CancelledError",
+    "CollectiveError",
     "DeviceLostError",
     "DeviceTimeoutError",
     "OperationInterruptedError",
@@ -46,6 +47,34 @@ class CancelledError(AiocudaError, concurrent.futures.CancelledError):
             f"the future of {self.operation}{built} was cancelled before the result was there; "
             "the operation itself can still be executed, or awaited"
         )
+
+
+class CollectiveError(AiocudaError):
+    """A group of ranks has failed: they did not call the same, one of them is gone, or somebody aborted the group.
+
+    All collectives of the group that had not ended fail with it, and so does what was made of their results.
+
+    Parameters
+    ----------
+    reason
+        What happened.
+    waiting
+        The collective that was waiting for other ranks then, and for which; empty if there was none.
+
+    Attributes
+    ----------
+    reason, waiting
+        As given.
+    """
+
+    def __init__(self, reason: str, waiting: str = "") -> None:
+        super().__init__(reason, waiting)
+        self.reason = reason
+        self.waiting = waiting
+
+    def __str__(self) -> str:
+        waited = f" ({self.waiting})" if self.waiting else ""
+        return f"{self.reason}{waited}; make a new group"
 
 
 class OperationInterruptedError(AiocudaError):

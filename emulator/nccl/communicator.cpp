@@ -1,0 +1,160 @@
+// See communicator.hpp.
+#include "communicator.hpp"
+
+namespace aiocuda::emulator::nccl {
+namespace {
+
+// How often somebody who waits looks whether the others are alive. What they do wakes it at once.
+constexpr std::chrono::milliseconds between_looks{20};
+
+std::string in_words(RankState state) {
+  switch (state) {
+    case RankState::aborted:
+      return "has aborted the communicator";
+    case RankState::left:
+      return "has destroyed its communicator";
+    default:
+      return "is gone: its process has ended";
+  }
+}
+
+}  // namespace
+
+Communicator::Communicator(std::string name, int ranks, int rank, CUdevice device, bool blocks)
+    : name_(std::move(name)), ranks_(ranks), rank_(rank), device_(device), blocks_(blocks) {}
+
+Communicator::~Communicator() {
+  if (later_.joinable()) later_.join();
+  if (last_event != nullptr) cuEventDestroy_v2(last_event);
+}
+
+ncclResult_t Communicator::join() {
+  try {
+    segment_ = std::make_unique<Segment>(name_, ranks_, rank_);
+  } catch (const Refused& refused) {
+    note(refused.result, refused.message);
+    return refused.result;
+  }
+  const auto missing = [&] {
+    for (int each = 0; each < ranks_; ++each) {
+      if (segment_->part(each).state.load() == RankState::absent) return each;
+    }
+    return -1;
+  };
+  // A rank that has not come yet may come later; one that came and went shows when somebody waits for its data.
+  while (missing() >= 0) {
+    const std::uint32_t heard = segment_->bell();
+    if (aborted_.load()) break;
+    if (missing() >= 0) segment_->wait(heard, between_looks);
+  }
+  segment_->remove_name();
+  if (missing() < 0) return ncclSuccess;
+  note(ncclInvalidUsage, "the communicator was aborted before all ranks had joined it");
+  return ncclInvalidUsage;
+}
+
+void Communicator::join_later() {
+  run_later([this] { join(); });
+}
+
+void Communicator::run_later(std::function<void()> function) {
+  if (later_.joinable()) later_.join();
+  begin_progress();
+  later_ = std::thread([this, function = std::move(function)] {
+    function();
+    end_progress();
+  });
+}
+
+ncclResult_t Communicator::state() const {
+  const std::lock_guard lock(mutex_);
+  if (error_ != ncclSuccess) return error_;
+  return in_progress_.load() > 0 ? ncclInProgress : ncclSuccess;
+}
+
+void Communicator::note(ncclResult_t error, const std::string& message) {
+  const std::lock_guard lock(mutex_);
+  if (error_ != ncclSuccess) return;
+  error_ = error;
+  message_ = message;
+}
+
+std::string Communicator::last_error() const {
+  const std::lock_guard lock(mutex_);
+  return message_;
+}
+
+void Communicator::end_progress() {
+  const std::lock_guard lock(mutex_);
+  in_progress_.fetch_sub(1);
+  progress_.notify_all();
+}
+
+void Communicator::abort() noexcept {
+  aborted_.store(true);
+  if (state() != ncclInProgress && segment_) {
+    segment_->own().state.store(RankState::aborted);
+    segment_->ring();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    progress_.notify_all();
+  }
+  if (later_.joinable()) later_.join();
+  if (!segment_) return;
+  segment_->own().state.store(RankState::aborted);
+  segment_->ring();
+  // Who exchanges data now lets go of the memory of the arrays first.
+  const std::lock_guard turn(turn_);
+}
+
+void Communicator::end_work() noexcept {
+  const std::lock_guard lock(mutex_);
+  work_.fetch_sub(1);
+  progress_.notify_all();
+}
+
+void Communicator::wait_for_work() {
+  std::unique_lock lock(mutex_);
+  progress_.wait(lock, [&] { return work_.load() == 0 || aborted_.load(); });
+}
+
+bool Communicator::wait(const std::function<int()>& missing, const std::function<bool()>& is_over) {
+  bool was_told = false;
+  while (true) {
+    const std::uint32_t heard = segment_->bell();
+    if (aborted_.load() || is_over()) return false;
+    const int rank = missing();
+    if (rank < 0) return true;
+    if (!was_told && rank != rank_) {
+      const RankState state = segment_->part(rank).state.load();
+      if (state != RankState::here || !segment_->is_alive(rank)) {
+        // It may have done it just before it left.
+        if (missing() < 0) return true;
+        note(ncclRemoteError, "rank " + std::to_string(rank_) + " waits for rank " + std::to_string(rank) + ", which " +
+                                  in_words(segment_->part(rank).state.load()));
+        was_told = true;
+      }
+    }
+    segment_->wait(heard, between_looks);
+  }
+}
+
+int Communicator::add_operator(const Operator& made) {
+  const std::lock_guard lock(mutex_);
+  operators_.emplace(next_operator_, made);
+  return next_operator_++;
+}
+
+bool Communicator::remove_operator(int number) {
+  const std::lock_guard lock(mutex_);
+  return operators_.erase(number) > 0;
+}
+
+std::optional<Operator> Communicator::find_operator(int number) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = operators_.find(number);
+  return found == operators_.end() ? std::nullopt : std::optional(found->second);
+}
+
+}  // namespace aiocuda::emulator::nccl

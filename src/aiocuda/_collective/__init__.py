@@ -1,0 +1,1 @@
+"""Collectives of several devices and processes as operations."""

@@ -1,0 +1,149 @@
+"""What a collective is called with, and what it gives; in words, as ranks compare it. Knows no device.
+
+Always true: two ranks that do the same give the same words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from aiocuda._driver.nccl import DTYPES, OPS, NcclCall
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError
+
+__all__ = ["Call", "Part", "checked_op"]
+
+_BYTE: Final = DTYPES["uint8"]
+
+# Kinds by name: the binding, and whether it reduces.
+_FUNCTIONS: Final = {
+    "all_reduce": "all_reduce",
+    "reduce": "reduce",
+    "reduce_scatter": "reduce_scatter",
+    "all_gather": "all_gather",
+    "broadcast": "broadcast",
+    "all_to_all": "allto_all",
+    "send": "send",
+    "recv": "recv",
+}
+_REDUCING: Final = frozenset({"all_reduce", "reduce", "reduce_scatter"})
+_ROOTED: Final = frozenset({"reduce", "broadcast"})
+
+
+def checked_op(op: object) -> str:
+    """Return the name of an operator, or raise `ArgumentValueError`."""
+    if not isinstance(op, str) or op not in OPS:
+        raise ArgumentValueError(f"op is one of {', '.join(OPS)}, not {op!r}")
+    return op
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An array that a collective is called with.
+
+    Attributes
+    ----------
+    address, shape, dtype
+        The array's.
+    """
+
+    address: int
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{self.shape}"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One collective, but for its arrays.
+
+    Attributes
+    ----------
+    kind
+        The name of the method.
+    size
+        How many ranks there are.
+    op
+        The operator; empty where nothing is reduced.
+    root
+        The root, or the peer; -1 where there is none.
+    """
+
+    kind: str
+    size: int
+    op: str = ""
+    root: int = -1
+
+    def words(self, sent: Sequence[Part]) -> str:
+        """Return what ranks compare: the call, and the shapes of what one rank sends, or receives from one other."""
+        shapes = ", ".join(map(str, sent))
+        if self.kind in ("send", "recv"):
+            return f"a message of {shapes}"
+        text = f"{self.kind} of {shapes}"
+        if self.op:
+            text += f", {self.op}"
+        return f"{text}, root {self.root}" if self.kind in _ROOTED else text
+
+    def check(self, send: Part, receive: Part | None) -> None:
+        """Raise where what is sent and received by one rank does not fit together."""
+        if self.kind in _REDUCING and send.dtype not in DTYPES:
+            raise ArgumentTypeError(f"{self.kind}: NCCL does not reduce {send.dtype}; it reduces {', '.join(DTYPES)}")
+        if receive is None:
+            return
+        if send.dtype != receive.dtype:
+            raise ArgumentTypeError(
+                f"{self.kind}: out is of {receive.dtype}, and what is sent of {send.dtype}; give one of the same dtype"
+            )
+        expected = self.received_shape(send.shape)
+        if math.prod(expected) != receive.count:
+            raise ArgumentValueError(
+                f"{self.kind}: of {send} each of {self.size} ranks gets {expected}; out is of {receive.shape}"
+            )
+
+    def received_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of what a rank receives, of what it sends."""
+        if self.kind == "all_gather":
+            return (self.size, *shape)
+        if self.kind in ("reduce_scatter", "all_to_all"):
+            if not shape or shape[0] % self.size != 0:
+                raise ArgumentValueError(
+                    f"{self.kind}: the first axis is cut into {self.size} parts, one for each rank; "
+                    f"an array of {shape} cannot be"
+                )
+            if self.kind == "reduce_scatter":
+                return (shape[0] // self.size, *shape[1:])
+        return shape
+
+    def for_nccl(self, send: Part, receive: Part | None, item_bytes: int) -> NcclCall:
+        """Return the call on one device."""
+        count = send.count
+        if self.kind in ("reduce_scatter", "all_to_all"):
+            count //= self.size
+        dtype = DTYPES.get(send.dtype, _BYTE)
+        if send.dtype not in DTYPES:
+            count *= item_bytes
+        more: tuple[int, ...] = ()
+        if self.op:
+            more += (OPS[self.op],)
+        if self.root >= 0:
+            more += (self.root,)
+        if self.kind == "send":
+            return NcclCall("send", send.address, None, count, dtype, more)
+        if self.kind == "recv":
+            return NcclCall("recv", None, send.address, count, dtype, more)
+        return NcclCall(
+            _FUNCTIONS[self.kind],
+            send.address,
+            receive.address if receive is not None else send.address,
+            count,
+            dtype,
+            more,
+        )

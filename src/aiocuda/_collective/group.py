@@ -1,0 +1,567 @@
+"""Groups of ranks, whose collectives are operations.
+
+Always true: the collectives of a process are submitted in the order in which they were built. One that was submitted is
+in doubt until the device has passed it, or the group has failed. Then whoever waits for it, or for what was made of it,
+is told why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self, cast
+
+from aiocuda import _native
+from aiocuda._collective.calls import Call, Part, checked_op
+from aiocuda._collective.meeting import Place, open_hub
+from aiocuda._collective.order import chained
+from aiocuda._collective.others import Others
+from aiocuda._collective.watch import Flight, Watch
+from aiocuda._devices.device import Device, DeviceLike, Stream, as_ordinal
+from aiocuda._driver import nccl
+from aiocuda._ops.operation import DeviceOp
+from aiocuda._values import dtypes
+from aiocuda._values.given import between
+from aiocuda._verbs.create import empty, zeros
+from aiocuda._verbs.likeness import empty_like
+from aiocuda._verbs.tensors import as_array
+from aiocuda.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    CaptureError,
+    ClosedError,
+    CollectiveError,
+    DeviceMismatchError,
+)
+
+__all__ = ["Group", "unique_id"]
+
+
+def unique_id(host: str = "127.0.0.1") -> bytes:
+    """Make the id by which the processes of one group find one another.
+
+    Parameters
+    ----------
+    host
+        The address of this machine at which all ranks reach it. One of the ranks' processes, or another one, calls this
+        and lives as long as the group.
+
+    Returns
+    -------
+    bytes
+        For `Group.init` of all ranks, for one group. It holds a secret: whoever has it may join the group. *Blocks*:
+        for some milliseconds.
+
+    Raises
+    ------
+    MissingPackageError
+        nccl4py or NCCL is not installed.
+    """
+    identity = nccl.new_id()
+    return open_hub(host).to_bytes() + identity
+
+
+class Group:
+    """Ranks, numbered from 0, that compute together: one for each device of this process, or one of each process.
+
+    Made by `Group.local` or `Group.init`. Its methods make operations. They are submitted in the order in which they
+    were built, whatever else they wait for, so that all ranks agree on it: each rank must build the same ones in the
+    same order. One that was built and that nobody has any more takes no part.
+
+    In a local group, a method takes a list with one array for each device, and gives a list of operations with one
+    result for each. They are parts of one operation, which all devices do, or none. In a group of processes, a method
+    takes this rank's array and gives one operation. In place of an array, a list of arrays may be given. Then there is
+    a list of results, and all go out in one group of NCCL's, which is quicker for small arrays.
+
+    Work goes to a stream of the group's own on each device, so it overlaps with kernels on other streams. It is ordered
+    by what it reads and writes, as all work is.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[int],
+        ranks: Sequence[int],
+        size: int,
+        identity: bytes,
+        place: Place | None,
+        timeout_s: float,
+    ) -> None:
+        self._devices, self._ranks, self._size = tuple(devices), tuple(ranks), size
+        self._lock = threading.Lock()
+        self._error: CollectiveError | None = None
+        self._is_closed = False
+        self._is_local = place is None
+        self._others: Others | None = None
+        self._communicators: list[nccl.Communicator] = []
+        self._watch: Watch | None = None
+        self._streams: list[Stream] = [Device(each).stream() for each in devices]
+        self._handles = [each.handle for each in self._streams]
+        self._events = [nccl.Events(each) for each in devices]
+        self._tokens = [zeros(1, "int32", device=each).sync() for each in devices]
+        deadline = time.monotonic() + timeout_s
+        if place is not None:
+            self._others = Others(place, ranks[0], size, self._fail, timeout_s)
+        self._communicators = nccl.connect(devices, ranks, size, identity)
+        self._watch = Watch(self._communicators, self._events[0], lambda said: self._fail(f"NCCL: {said}"))
+
+        def give_up() -> str | None:
+            if self._error is not None:
+                return str(self._error)
+            if time.monotonic() > deadline:
+                return f"not all of {size} ranks have joined the group within {timeout_s:g} s; are all of them started?"
+            return None
+
+        try:
+            for each in self._communicators:
+                each.wait_until_ready(give_up)
+            # The first call connects the ranks, which takes long.
+            self.barrier().sync(max(deadline - time.monotonic(), 0.001))
+        except BaseException as error:
+            self._fail(f"the group was not made: {error}")
+            self.close()
+            raise
+
+    @classmethod
+    def local(cls, devices: Sequence[DeviceLike], *, timeout_s: float = 60.0) -> Self:
+        """Make a group of devices of this process; rank n is the n-th of them.
+
+        Parameters
+        ----------
+        devices
+            Each once.
+        timeout_s
+            How long it may take.
+
+        Returns
+        -------
+        Group
+            *Blocks*: while the devices are opened and connected.
+
+        Raises
+        ------
+        MissingPackageError
+            nccl4py or NCCL is not installed.
+        ArgumentValueError
+            There is no device, or one is named twice.
+        CollectiveError
+            NCCL does not connect them.
+        """
+        ordinals = [as_ordinal(each) for each in devices]
+        if not ordinals or len(set(ordinals)) != len(ordinals):
+            raise ArgumentValueError(f"a local group is of different devices, at least one; {ordinals} were given")
+        return cls(ordinals, range(len(ordinals)), len(ordinals), nccl.new_id(), None, timeout_s)
+
+    @classmethod
+    def init(
+        cls, rank: int, size: int, unique_id: bytes, *, device: DeviceLike | None = None, timeout_s: float = 60.0
+    ) -> Self:
+        """Join a group of processes; each of them calls this.
+
+        Parameters
+        ----------
+        rank
+            This process's number, from 0.
+        size
+            How many processes there are.
+        unique_id
+            What `aiocuda.collective.unique_id` gave, the same in all processes. It is for one group.
+        device
+            The device of this rank; None: the one in force.
+        timeout_s
+            How long it may take until all have joined.
+
+        Returns
+        -------
+        Group
+            *Blocks*: until all ranks have joined. In an event loop call it by ``asyncio.to_thread``.
+
+        Raises
+        ------
+        MissingPackageError
+            nccl4py or NCCL is not installed.
+        ArgumentValueError
+            `rank` is not below `size`, or `unique_id` is none.
+        CollectiveError
+            Not all ranks have joined in time, or one is gone.
+        """
+        size = between(size, "the size of a group", 1, 1 << 20)
+        rank = between(rank, "a rank", 0, size - 1)
+        place, identity = Place.from_bytes(unique_id)
+        return cls([as_ordinal(device)], [rank], size, identity, place, timeout_s)
+
+    @property
+    def rank(self) -> int:
+        """The number of this process; 0 in a local group, which has all ranks."""
+        return self._ranks[0]
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self._size
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all ranks are devices of this process."""
+        return self._is_local
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """The devices of this process, in the order of their ranks."""
+        return tuple(Device(each) for each in self._devices)
+
+    def __repr__(self) -> str:
+        what = f"local, devices {list(self._devices)}" if self.is_local else f"rank {self.rank} of {self._size}"
+        ended = ", failed" if self._error is not None else ", closed" if self._is_closed else ""
+        return f"<aiocuda.collective.Group {what}{ended}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self.abort()
+        self.close()
+
+    def all_reduce(self, x: Any, op: str = "sum", *, out: Any = None) -> Any:
+        """Join the arrays of all ranks, item by item; each rank gets the result.
+
+        Parameters
+        ----------
+        x
+            Arrays, or operations that yield them, in one piece; of the same shape and dtype on all ranks. In a local
+            group a list, with one for each device; in place of one, a list of arrays.
+        op
+            ``"sum"``, ``"prod"``, ``"max"``, ``"min"`` or ``"avg"``. Averages of integers are rounded towards zero.
+        out
+            Where the results go, in the form of `x`, and maybe `x` itself. None: new arrays.
+
+        Returns
+        -------
+        DeviceOp[DeviceArray], or lists of them
+            In the form of `x`. *Stream*: the group's. *Blocks*: no. *On cancel*: before the submission nothing has
+            happened, and a later collective of the process submits it first if somebody still has it. What was
+            submitted goes on.
+
+        Raises
+        ------
+        ArgumentTypeError, ArgumentValueError
+            Lists of other lengths, an operator that is none; when executed: dtypes that NCCL does not reduce, shapes
+            that do not fit.
+        DeviceMismatchError
+            When executed: an array is on another device than its rank.
+        CollectiveError
+            The group has failed. When awaited: it failed before the collective had ended.
+        """
+        return self._make(Call("all_reduce", self._size, checked_op(op)), x, out)
+
+    def all_gather(self, x: Any, *, out: Any = None) -> Any:
+        """Bring the arrays of all ranks together; each rank gets all of them.
+
+        Otherwise as `all_reduce`. Results are of shape ``(size, *x.shape)``. Without `out`, `x` is an array and no
+        operation, as its shape must be known.
+        """
+        return self._make(Call("all_gather", self._size), x, out)
+
+    def reduce_scatter(self, x: Any, op: str = "sum", *, out: Any = None) -> Any:
+        """Join the arrays of all ranks, item by item; each rank gets its part of the result.
+
+        Otherwise as `all_reduce`. The first axis is cut into `size` parts, and rank n gets the n-th. Without `out`, `x`
+        is an array and no operation, as its shape must be known.
+        """
+        return self._make(Call("reduce_scatter", self._size, checked_op(op)), x, out)
+
+    def all_to_all(self, x: Any, *, out: Any = None) -> Any:
+        """Send a part of each rank's array to each rank.
+
+        Otherwise as `all_reduce`. The first axis is cut into `size` parts. The n-th goes to rank n, which puts what
+        comes from rank m at the m-th place. `out` must not be `x`.
+        """
+        return self._make(Call("all_to_all", self._size), x, out)
+
+    def reduce(self, x: Any, root: int = 0, op: str = "sum", *, out: Any = None) -> Any:
+        """Join the arrays of all ranks, item by item; `root` alone gets the result, and the others None.
+
+        Otherwise as `all_reduce`.
+        """
+        return self._make(Call("reduce", self._size, checked_op(op), self._checked_rank(root, "root")), x, out)
+
+    def broadcast(self, x: Any, root: int = 0) -> Any:
+        """Copy the array of one rank over those of all others.
+
+        Otherwise as `all_reduce`. It yields `x`, which ranks other than `root` have written.
+        """
+        return self._make(Call("broadcast", self._size, root=self._checked_rank(root, "root")), x, None)
+
+    def send(self, x: Any, to: int) -> Any:
+        """Send an array, or a list of them, to a rank, which calls `recv`. For groups of processes.
+
+        Otherwise as `all_reduce`. It yields `x`, and ends when the other rank has got it. So of two ranks that send one
+        another something, one must receive first.
+        """
+        return self._make(Call("send", self._size, root=self._checked_peer(to)), x, None)
+
+    def recv(self, out: Any, source: int) -> Any:
+        """Fill an array, or a list of them, with what a rank sends. For groups of processes.
+
+        Otherwise as `all_reduce`. It yields `out`.
+        """
+        return self._make(Call("recv", self._size, root=self._checked_peer(source)), out, None)
+
+    def barrier(self) -> DeviceOp[None]:
+        """Wait for all ranks: the operation ends when all have come to theirs. It orders no other work.
+
+        It yields None. *Raises*: as `all_reduce`.
+        """
+        call = Call("all_reduce", self._size, "sum")
+        tokens: list[list[Any]] = [[each] for each in self._tokens]
+        made = self._operation(call, tokens, tokens, name="barrier")
+        return cast("DeviceOp[None]", made.then(_nothing))
+
+    def waits_for(self) -> str:
+        """Return in words which collective is under way, and for which ranks it waits; empty if there is none."""
+        waiting = self._others.waits_for() if self._others is not None else None
+        first = self._watch.first() if self._watch is not None else None
+        return waiting or (first.words if first is not None else "")
+
+    def abort(self) -> None:
+        """End the group at once, on all ranks: what is under way fails with `CollectiveError`, and so do later calls.
+
+        What a collective was to write, and what was made of that, is not used again. *Blocks*: while NCCL lets go of
+        the devices. *Thread-safe*.
+        """
+        self._fail(f"rank {self.rank} aborted the group")
+
+    def close(self) -> None:
+        """Wait for what is under way, then let go of the group. Closing twice is fine. *Blocks*: until then."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            failed = self._error is not None
+        if not failed:
+            for each in self._streams:
+                each.synchronize().sync()
+        if self._watch is not None:
+            self._watch.settle()
+            self._watch.close()
+        if self._others is not None:
+            self._others.leave(in_peace=not failed)
+        for communicator in self._communicators:
+            communicator.destroy()
+        for stream in self._streams:
+            stream.close()
+
+    # What is built.
+
+    def _checked_rank(self, rank: int, what: str) -> int:
+        return between(rank, what, 0, self._size - 1)
+
+    def _checked_peer(self, rank: int) -> int:
+        if self.is_local:
+            raise ArgumentValueError(
+                "send and recv are for groups of processes; in a local group use copy() or all_to_all"
+            )
+        peer = self._checked_rank(rank, "the other rank")
+        if peer == self.rank:
+            raise ArgumentValueError(f"rank {peer} is this one; copy() copies within a rank")
+        return peer
+
+    def _rows(self, given: Any, name: str) -> list[list[Any]]:
+        """Return a list of arrays for each device."""
+        per_device = given if self.is_local else [given]
+        if not isinstance(per_device, (list, tuple)) or len(per_device) != len(self._devices):
+            raise ArgumentTypeError(
+                f"{name} is a list of {len(self._devices)} arrays, one for each device of the group, not {given!r:.80}"
+            )
+        rows = [list(each) if isinstance(each, (list, tuple)) else [each] for each in per_device]
+        if len({len(each) for each in rows}) != 1:
+            raise ArgumentValueError(f"{name} has lists of different lengths; each device has as many arrays")
+        for row in rows:
+            for place, each in enumerate(row):
+                row[place] = as_array(each, name)
+                if not isinstance(row[place], (_native.Array, _native.Op)):
+                    raise ArgumentTypeError(f"{name} is of arrays and operations that yield them, not {each!r:.80}")
+        return rows
+
+    def _make(self, call: Call, x: Any, out: Any) -> Any:
+        sends: list[list[Any]] = self._rows(x, "x")
+        receives: list[list[Any]]
+        if call.kind in ("send", "recv", "broadcast"):
+            receives = sends
+        elif out is not None:
+            receives = self._rows(out, "out")
+            if [len(each) for each in receives] != [len(each) for each in sends]:
+                raise ArgumentValueError("out has another form than x; give an array for each of x")
+        else:
+            receives = [
+                [self._new(call, each, device) for each in row]
+                for row, device in zip(sends, self._devices, strict=True)
+            ]
+        if call.kind == "reduce":
+            receives = [
+                row if rank == call.root else [None] * len(row) for row, rank in zip(receives, self._ranks, strict=True)
+            ]
+        made = self._operation(call, sends, receives)
+        items = iter(made.unzip(sum(len(row) for row in sends)))
+        rows = [[next(items) for _ in row] for row in sends]
+        given = x if self.is_local else [x]
+        formed = [row if isinstance(each, (list, tuple)) else row[0] for row, each in zip(rows, given, strict=True)]
+        return formed if self.is_local else formed[0]
+
+    def _new(self, call: Call, x: Any, device: int) -> Any:
+        """Return an operation that makes what a rank receives."""
+        if isinstance(x, _native.Array):
+            shape = call.received_shape(x._shape)
+            return empty(shape, dtypes.dtype_of(x._dtype), device)
+        if call.kind in ("all_gather", "reduce_scatter"):
+            raise ArgumentTypeError(
+                f"{call.kind}: the shape of what {x._title} yields is not known yet; await it first, or give out="
+            )
+        return empty_like(x)
+
+    def _operation(
+        self, call: Call, sends: list[list[Any]], receives: list[list[Any]], name: str = ""
+    ) -> DeviceOp[Any]:
+        self._require_usable()
+        doubt = _native.Doubt()
+        flat_sends = [each for row in sends for each in row]
+        flat_receives = [each for row in receives for each in row]
+        reads, writes = [], [self._tokens[0]]
+        for rank, row, into in zip(self._ranks, sends, receives, strict=True):
+            is_root = call.root == rank
+            if call.kind not in ("recv", "broadcast") or (call.kind == "broadcast" and is_root):
+                reads += row
+            if call.kind not in ("send", "broadcast") or (call.kind == "broadcast" and not is_root):
+                writes += [each for each in into if each is not None and not any(each is other for other in writes)]
+        length = len(sends[0])
+
+        def perform(stream: Stream, before: object, *arrays: Any) -> Any:
+            half = len(arrays) // 2
+            rows = [arrays[at : at + length] for at in range(0, half, length)]
+            into = [arrays[half + at : half + at + length] for at in range(0, half, length)]
+            self._perform(stream, call, name, doubt, rows, into)
+            return arrays[half:]
+
+        perform.__name__ = perform.__qualname__ = f"Group.{name or call.kind}"
+
+        def build(before: Any) -> Any:
+            # It is there for the order, and its arrays need not be kept for that.
+            arguments = (before.then(_nothing) if before is not None else None, *flat_sends, *flat_receives)
+            return _native.collective_op(perform, arguments, reads, writes, doubt).on(self._streams[0])
+
+        return cast("DeviceOp[Any]", chained(build))
+
+    # What is done when one is submitted.
+
+    def _require_usable(self) -> None:
+        if self._error is not None:
+            raise CollectiveError(*self._error.args)
+        if self._is_closed:
+            raise ClosedError("the group was closed before this use of it; make another one")
+
+    def _part(self, call: Call, array: Any, rank: int, device: int) -> Part:
+        if array._device == _native.HOST or (array._device != device and not array._is_managed):
+            where = "the host" if array._device == _native.HOST else f"device {array._device}"
+            raise DeviceMismatchError(
+                f"{call.kind}: rank {rank} of the group is device {device}, and its array is of {where}; bring it over "
+                f"with .to({device})"
+            )
+        if not array._is_contiguous:
+            raise ArgumentValueError(
+                f"{call.kind}: an array of {array._shape} with strides {array._strides} is not in one piece; dup() it"
+            )
+        return Part(array._address, tuple(array._shape), dtypes.dtype_of(array._dtype).name)
+
+    def _perform(
+        self,
+        stream: Stream,
+        call: Call,
+        name: str,
+        doubt: _native.Doubt,
+        sends: Sequence[Sequence[Any]],
+        receives: Sequence[Sequence[Any]],
+    ) -> None:
+        words = ""
+        launched: list[tuple[nccl.Communicator, int, list[nccl.NcclCall]]] = []
+        first = stream.handle
+        handles = [first, *self._handles[1:]]
+        try:
+            self._require_usable()
+            captured = _native.is_captured(first)
+            if captured and self._others is not None:
+                raise CaptureError(
+                    f"{name or call.kind} of a group of processes cannot be part of a graph: at each launch the ranks "
+                    "would have to agree first; local groups can be captured"
+                )
+            for at, (rank, device) in enumerate(zip(self._ranks, self._devices, strict=True)):
+                sent = [self._part(call, each, rank, device) for each in sends[at]]
+                received = [None if each is None else self._part(call, each, rank, device) for each in receives[at]]
+                for one, other in zip(sent, received, strict=True):
+                    call.check(one, other)
+                of_rank = name or call.words(sent)
+                if words and of_rank != words:
+                    raise ArgumentValueError(
+                        f"the devices of the group do not do the same: rank {self._ranks[0]} calls {words}, "
+                        f"rank {rank} {of_rank}"
+                    )
+                words = of_rank
+                calls = [
+                    call.for_nccl(one, other, dtypes.dtype_of(array._dtype).itemsize)
+                    for one, other, array in zip(sent, received, sends[at], strict=True)
+                    if one.count > 0
+                ]
+                launched.append((self._communicators[at], handles[at], calls))
+        except BaseException:
+            doubt.end()
+            raise
+        flight = Flight(words, doubt)
+        if not captured and self._watch is not None:
+            self._watch.add(flight)
+        try:
+            if self._others is not None:
+                self._others.agree(first, call, words)
+            for handle in handles[1:]:
+                self._events[0].order(handle, first)
+            try:
+                nccl.launch(launched, lambda: None if self._error is None else str(self._error))
+            finally:
+                for events, handle in zip(self._events[1:], handles[1:], strict=True):
+                    events.order(first, handle)
+            if not captured:
+                flight.event = self._events[0].record(first)
+            else:
+                doubt.end()
+        except BaseException as error:
+            # Some ranks may have begun.
+            self._fail(f"{words} could not be launched: {error}")
+            if isinstance(error, Exception) and self._error is not None:
+                raise CollectiveError(*self._error.args) from error  # it may have been another rank's, just now
+            raise
+
+    def _fail(self, reason: str, are_told: bool = False, is_complete: bool = False) -> None:
+        """Have all fail that has not ended. `is_complete`: the reason says already who waits for whom."""
+        others = self._others
+        waiting = others.waits_for() if others is not None and not is_complete else None
+        with self._lock:
+            if self._error is not None or self._is_closed:
+                return
+            self._error = error = CollectiveError(reason, waiting or "")
+        # First those who wait must learn of it, then NCCL's kernels may end, and then what waits for an agreement.
+        if self._watch is not None:
+            self._watch.fail(error)
+        if others is not None and not are_told:
+            others.tell(reason)
+        for communicator in self._communicators:
+            with contextlib.suppress(RuntimeError):
+                communicator.abort()
+        if others is not None:
+            others.let_go()
+
+
+def _nothing(_: object) -> None:
+    return None

@@ -1,0 +1,109 @@
+"""A thread of a group's own, which looks whether what was submitted has gone well.
+
+Always true: it looks while something is under way, and sleeps otherwise. What has passed without an error is well.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiocuda import _native
+from aiocuda._driver.nccl import Communicator, Events
+
+__all__ = ["Flight", "Watch"]
+
+_BETWEEN_LOOKS_S: Final = 0.005
+
+
+@dataclass(slots=True, eq=False)
+class Flight:
+    """A collective that was submitted.
+
+    Attributes
+    ----------
+    words
+        What it is.
+    doubt
+        About what it writes.
+    event
+        Behind it in the group's first stream; None until it is there.
+    """
+
+    words: str
+    doubt: _native.Doubt
+    event: Any = None
+
+
+class Watch:
+    """Looks after what is under way.
+
+    Parameters
+    ----------
+    failed
+        Called once, on the thread, with what NCCL says is wrong.
+    """
+
+    def __init__(self, communicators: Sequence[Communicator], events: Events, failed: Callable[[str], object]) -> None:
+        self._communicators = communicators
+        self._events = events
+        self._failed = failed
+        self._changed = threading.Condition()
+        self._flights: deque[Flight] = deque()
+        self._is_closed = False
+        threading.Thread(target=self._look, name="aiocuda-collective", daemon=True).start()
+
+    def add(self, flight: Flight) -> None:
+        with self._changed:
+            self._flights.append(flight)
+            self._changed.notify()
+
+    def settle(self) -> None:
+        """Take what has passed for well."""
+        with self._changed:
+            while self._flights and (first := self._flights[0]).event is not None:
+                if not self._events.has_passed(first.event):
+                    return
+                self._flights.popleft()
+                self._events.put_back(first.event)
+                first.doubt.end()
+
+    def fail(self, error: BaseException) -> None:
+        """Take what has not passed for failed, and look no more."""
+        self.settle()
+        with self._changed:
+            lost, self._flights = list(self._flights), deque()
+            self._is_closed = True
+            self._changed.notify()
+        for each in lost:
+            each.doubt.fail(error)
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+
+    def first(self) -> Flight | None:
+        """Return the first that is under way."""
+        with self._changed:
+            return self._flights[0] if self._flights else None
+
+    def _look(self) -> None:
+        while True:
+            with self._changed:
+                while not self._flights and not self._is_closed:
+                    self._changed.wait()
+                if self._is_closed:
+                    return
+            for each in self._communicators:
+                state = each.state()
+                if state:
+                    self._failed(state)
+                    return
+            self.settle()
+            with self._changed:
+                if not self._is_closed:
+                    self._changed.wait(_BETWEEN_LOOKS_S)

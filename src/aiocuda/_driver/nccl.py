@@ -1,0 +1,227 @@
+"""NCCL, through the bindings of nccl4py; the only importer of that.
+
+Always true: communicators do not block. A call that waits for other ranks returns at once, and its state is asked for,
+so that another thread can abort it. Nothing is asked of one that was aborted. The calls of one launch stand in one NCCL
+group, which is ended whatever happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiocuda import _native
+from aiocuda._driver import runtime
+from aiocuda.errors import CollectiveError, MissingPackageError
+
+__all__ = ["DTYPES", "OPS", "Communicator", "Events", "NcclCall", "connect", "launch", "new_id", "wait_for_flag"]
+
+_INSTALL: Final = 'pip install "aiocuda[nccl]"'
+
+# NCCL's numbers (nccl.h).
+DTYPES: Final = {
+    "int8": 0,
+    "uint8": 1,
+    "int32": 2,
+    "uint32": 3,
+    "int64": 4,
+    "uint64": 5,
+    "float16": 6,
+    "float32": 7,
+    "float64": 8,
+    "bfloat16": 9,
+    "float8_e4m3fn": 10,
+    "float8_e5m2": 11,
+}
+OPS: Final = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
+
+_IN_PROGRESS: Final = 7
+_BETWEEN_LOOKS_S: Final = 0.0005
+
+
+def _bindings() -> Any:
+    """Return the module of bindings.
+
+    Raises
+    ------
+    MissingPackageError
+        nccl4py or NCCL is not installed.
+    """
+    runtime.driver_info()  # the driver is chosen first, and with the emulated one its NCCL
+    try:
+        from nccl.bindings import nccl
+    except ImportError as error:
+        raise MissingPackageError(f"collectives need nccl4py ({error}): {_INSTALL}") from error
+    return nccl
+
+
+def new_id() -> bytes:
+    """Return the 128 bytes by which ranks find one another."""
+    bindings = _bindings()
+    try:
+        return bytes(bindings.get_unique_id())
+    except RuntimeError as error:  # of the search for the library
+        raise MissingPackageError(f"collectives need NCCL ({error}): {_INSTALL}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class NcclCall:
+    """One call of a collective on one device.
+
+    Attributes
+    ----------
+    function
+        The name of the binding.
+    send, receive
+        Addresses; None for one that the function does not take.
+    count, dtype
+        As NCCL counts: for most functions the items of one rank.
+    more
+        The operator, the root or the peer, in the order of NCCL's parameters.
+    """
+
+    function: str
+    send: int | None
+    receive: int | None
+    count: int
+    dtype: int
+    more: tuple[int, ...]
+
+
+class Communicator:
+    """One rank's place in a group of ranks, on one device. Those of one process have one lock, held for each call."""
+
+    def __init__(self, handle: Any, lock: threading.RLock) -> None:
+        self._handle = handle
+        self.lock = lock
+        self._is_over = False
+
+    def state(self) -> str | None:
+        """Return None where all is well, an empty text while something goes on, else what is wrong."""
+        with self.lock:
+            if self._is_over:
+                return "the communicator was aborted"
+            bindings = _bindings()
+            result = int(bindings.comm_get_async_error(self._handle))
+            if result == 0:
+                return None
+            if result == _IN_PROGRESS:
+                return ""
+            said = bindings.get_last_error(self._handle)
+            return str(said).strip() or str(bindings.get_error_string(result))
+
+    def wait_until_ready(self, give_up: Callable[[], str | None]) -> None:
+        """Wait until what was called has been done. `give_up`: why to wait no longer."""
+        while (state := self.state()) == "":
+            if (reason := give_up()) is not None:
+                raise CollectiveError(reason)
+            time.sleep(_BETWEEN_LOOKS_S)
+        if state is not None:
+            raise CollectiveError(f"NCCL: {state}")
+
+    def call(self, call: NcclCall, stream: int) -> None:
+        if self._is_over:
+            raise CollectiveError("the communicator was aborted")
+        function = getattr(_bindings(), call.function)
+        addresses = [each for each in (call.send, call.receive) if each is not None]
+        function(*addresses, call.count, call.dtype, *call.more, self._handle, stream)
+
+    def abort(self) -> None:
+        self._end("comm_abort")
+
+    def destroy(self) -> None:
+        self._end("comm_destroy")
+
+    def _end(self, function: str) -> None:
+        with self.lock:
+            if not self._is_over:
+                self._is_over = True
+                getattr(_bindings(), function)(self._handle)
+
+
+def connect(devices: Sequence[int], ranks: Sequence[int], size: int, identity: bytes) -> list[Communicator]:
+    """Begin to connect ranks of this process with all others; one rank for each device."""
+    bindings = _bindings()
+    config = bindings.Config()
+    config.blocking = 0
+    made = []
+    lock = threading.RLock()
+    given = bytearray(identity)  # the binding takes no bytes
+    with _group(bindings):
+        for device, rank in zip(devices, ranks, strict=True):
+            with runtime.context_of(device):
+                handle = bindings.comm_init_rank_scalable(size, rank, 1, given, config.ptr)
+            made.append(Communicator(handle, lock))
+    return made
+
+
+@contextlib.contextmanager
+def _group(bindings: Any) -> Iterator[None]:
+    bindings.group_start()
+    try:
+        yield
+    finally:
+        bindings.group_end()
+
+
+def launch(calls: Sequence[tuple[Communicator, int, Sequence[NcclCall]]], give_up: Callable[[], str | None]) -> None:
+    """Put calls on streams: for each communicator a stream's handle, and what is called there."""
+    with _native.RelaxedCaptures():
+        with calls[0][0].lock, _group(_bindings()):
+            for communicator, stream, of_one in calls:
+                for call in of_one:
+                    communicator.call(call, stream)
+        for communicator, _, _ in calls:
+            communicator.wait_until_ready(give_up)
+
+
+class Events:
+    """Events of one device, which are used again."""
+
+    def __init__(self, device: int) -> None:
+        self._device = device
+        self._spare: list[Any] = []
+
+    def record(self, stream: int) -> Any:
+        """Return an event behind what a stream holds."""
+        from cuda.bindings import driver
+
+        if self._spare:
+            event = self._spare.pop()
+        else:
+            with runtime.context_of(self._device):
+                event = runtime.call(driver.cuEventCreate, driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+        runtime.call(driver.cuEventRecord, event, driver.CUstream(stream))
+        return event
+
+    def has_passed(self, event: Any) -> bool | None:
+        """Return whether the device has passed an event; None where the device is lost."""
+        from cuda.bindings import driver
+
+        with _native.RelaxedCaptures():
+            (result,) = driver.cuEventQuery(event)
+        if result == driver.CUresult.CUDA_SUCCESS:
+            return True
+        return False if result == driver.CUresult.CUDA_ERROR_NOT_READY else None
+
+    def put_back(self, event: Any) -> None:
+        self._spare.append(event)
+
+    def order(self, after: int, before: int) -> None:
+        """Have one stream wait for what another one, of this device, holds."""
+        from cuda.bindings import driver
+
+        event = self.record(before)
+        runtime.call(driver.cuStreamWaitEvent, driver.CUstream(after), event, 0)
+        self.put_back(event)
+
+
+def wait_for_flag(stream: int, address: int, value: int) -> None:
+    """Have a stream wait until 4 bytes of page-locked memory hold a number, or one up to 2**31 beyond it."""
+    from cuda.bindings import driver
+
+    runtime.call(driver.cuStreamWaitValue32, driver.CUstream(stream), driver.CUdeviceptr(address), value, 0)

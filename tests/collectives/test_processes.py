@@ -1,0 +1,296 @@
+"""Groups of processes: their order, their agreement, and their end."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import aiocuda as ac
+
+sys.path.insert(0, str(Path(__file__).parent))
+from ranks import run_ranks
+
+pytest.importorskip("nccl.bindings")
+pytestmark = pytest.mark.skipif(not ac.Device(0).is_emulated, reason="its ranks share a device")
+
+COLLECTIVES = """
+g = group()
+async def main():
+    x = await ac.arange(4 * size, dtype="float32")
+    x = await ac.fill(x, rank + 1)
+    say(repr=repr(g), all_reduce=(await ac.to_host(g.all_reduce(x, "max"))).tolist()[:2],
+        all_gather=(await ac.to_host(g.all_gather(x)))[:, 0].tolist(),
+        scatter=(await ac.to_host(g.reduce_scatter(x))).tolist(),
+        to_all=(await ac.to_host(g.all_to_all(x))).tolist()[::4])
+    at_root = await g.reduce(x, 1)
+    say(reduce=None if at_root is None else (await ac.to_host(at_root)).tolist()[:2])
+    several = g.all_reduce([x, x[:2], x[3:4]])
+    say(several=[(await ac.to_host(each)).tolist()[:1] for each in several])
+    if rank == 0:
+        await g.send(x, 2)
+    if rank == 2:
+        await g.recv(x, 0)
+    say(message=(await ac.to_host(x)).tolist()[0])
+    say(broadcast=(await ac.to_host(g.broadcast(x, 1))).tolist()[0])
+    await g.barrier()
+"""
+
+
+@pytest.mark.parametrize(
+    "loop", ["asyncio.run(main())", "import trio; trio.run(main)", "import uvloop; uvloop.run(main())"]
+)
+def test_collectives_of_three_processes(tmp_path, loop):
+    ends = run_ranks(COLLECTIVES + loop + "\ng.close()\n", 3, tmp_path)
+    for rank, ended in enumerate(ends):
+        assert ended.status == 0, ended
+        assert ended["repr"] == f"<aiocuda.collective.Group rank {rank} of 3>"
+        assert ended["all_reduce"] == [3.0, 3.0]
+        assert ended["all_gather"] == [1.0, 2.0, 3.0]
+        assert ended["scatter"] == [6.0] * 4
+        assert ended["to_all"] == [1.0, 2.0, 3.0]
+        assert ended["reduce"] == ([6.0, 6.0] if rank == 1 else None)
+        assert ended["several"] == [[6.0]] * 3
+        assert ended["message"] == [1.0, 2.0, 1.0][rank]
+        assert ended["broadcast"] == 2.0
+
+
+def test_ranks_agree_on_the_order_whatever_streams_and_tasks_do(tmp_path):
+    """Each rank executes in an order of its own, with streams that start late by a seed of its own."""
+    ends = run_ranks(
+        """
+os.environ["AIOCUDA_EMULATOR_SHUFFLE"] = str(rank + 1)
+g = group()
+rng = random.Random(rank)
+async def main():
+    wrong = 0
+    for turn in range(10):
+        xs = [ac.full(8, 10.0 * turn + n + rank) for n in range(8)]
+        sums = [g.all_reduce(x, "max" if n % 2 else "sum") for n, x in enumerate(xs)]
+        order = list(range(8))
+        rng.shuffle(order)
+        async def one(n):
+            for _ in range(rng.randrange(3)):
+                await asyncio.sleep(0)
+            return n, (await ac.to_host(sums[n]).on(ac.Device(0).stream()))[0]
+        for n, found in await asyncio.gather(*map(one, order)):
+            base = 10.0 * turn + n
+            wrong += int(found != (base + 1 if n % 2 else 2 * base + 1))
+    say(wrong=wrong)
+asyncio.run(main())
+g.close()
+""",
+        2,
+        tmp_path,
+    )
+    assert [each["wrong"] for each in ends] == [0, 0], ends
+
+
+DIFFERENT = """
+g = group()
+x, y = ac.ones(10).sync(), ac.ones(10).sync()
+def build(rank):
+    CALLS
+async def main():
+    made = build(rank)
+    after = ac.to_host(made)
+    for each in (made, after):
+        try:
+            await each
+            say(error="none")
+        except ac.errors.CollectiveError as error:
+            say(error=str(error))
+    try:
+        g.barrier()
+    except ac.errors.CollectiveError as error:
+        say(later=str(error))
+    say(goes_on=(await ac.to_host(y)).tolist())
+asyncio.run(main())
+g.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("calls", "words"),
+    [
+        ("return g.all_reduce(x) if rank else g.broadcast(x)", ("broadcast of float32(10,), root 0", "all_reduce of")),
+        ("return g.all_reduce(x[: 9 + rank])", ("all_reduce of float32(9,), sum", "all_reduce of float32(10,), sum")),
+        ("return g.all_reduce(ac.ones(10, ['int32', 'float32'][rank]))", ("of int32(10,)", "of float32(10,)")),
+        ("return g.all_reduce(x, ['sum', 'max'][rank])", ("float32(10,), sum", "float32(10,), max")),
+        ("return g.recv(x, 1) if rank == 0 else g.send(x[:3], 0)", ("of float32(10,)", "of float32(3,)")),
+    ],
+    ids=["kind", "shape", "dtype", "operator", "message"],
+)
+def test_ranks_that_do_not_do_the_same_are_told_what_both_do(tmp_path, calls, words):
+    for ended in run_ranks(DIFFERENT.replace("CALLS", calls), 2, tmp_path):
+        assert ended.status == 0, ended
+        for said in [each["error"] for each in ended.said if "error" in each]:
+            assert "do not call the same" in said
+            assert all(each in said for each in words), said
+            assert "rank 0" in said
+            assert "rank 1" in said
+        assert "do not call the same" in ended["later"]
+        assert ended["goes_on"] == [1.0] * 10
+
+
+KILLED = """
+g = group(GROUP)
+x = ac.ones(10).sync()
+async def main():
+    BEFORE
+    made = g.all_reduce(x)
+    after = ac.to_host(made)
+    future = after.submit() if WHEN != "before" else after
+    WITHIN
+    say(waits=g.waits_for())
+    for each in (made, future):
+        try:
+            await each
+            say(error="none")
+        except ac.errors.CollectiveError as error:
+            say(error=str(error))
+    say(goes_on=(await ac.to_host(x)).tolist())
+asyncio.run(main())
+g.close()
+"""
+
+
+def killed(when: str) -> str:
+    kill = "if rank == 1: os.kill(os.getpid(), signal.SIGKILL)"
+    program = KILLED.replace("WHEN", repr(when)).replace("GROUP", "")
+    program = program.replace("BEFORE", kill if when == "before" else "pass")
+    # In: the other ranks have called it, and this one has not.
+    in_it = "if rank == 1: wait_for('called'); os.kill(os.getpid(), signal.SIGKILL)"
+    program = program.replace(
+        "made = g.all_reduce(x)\n", (in_it if when == "in" else "pass") + "\n    made = g.all_reduce(x)\n"
+    )
+    return program.replace(
+        "WITHIN", "tell(f'called') if rank == 0 and WHEN == 'in' else None".replace("WHEN", repr(when))
+    )
+
+
+@pytest.mark.parametrize("when", ["before", "in"])
+def test_a_rank_that_is_killed_ends_the_awaits_of_all_others(tmp_path, when):
+    ends = run_ranks(killed(when), 3, tmp_path)
+    for rank in (0, 2):
+        assert ends[rank].status == 0, ends[rank]
+        said = [each["error"] for each in ends[rank].said if "error" in each]
+        assert len(said) == 2
+        assert all("rank 1 is gone" in each or "rank 1, which is gone" in each for each in said), said
+        assert ends[rank]["goes_on"] == [1.0] * 10
+
+
+def test_a_rank_that_is_killed_afterwards_takes_no_result_away(tmp_path):
+    ends = run_ranks(
+        """
+g = group()
+x = ac.ones(10).sync()
+async def main():
+    made = g.all_reduce(x)
+    say(sum=(await ac.to_host(made)).tolist()[0])
+    tell(f"done{rank}")
+    if rank == 1:
+        for each in range(size):
+            wait_for(f"done{each}")
+        os.kill(os.getpid(), signal.SIGKILL)
+    while "failed" not in repr(g):
+        await asyncio.sleep(0.005)
+    say(again=(await ac.to_host(made)).tolist()[0])
+    try:
+        await g.all_reduce(x)
+    except ac.errors.CollectiveError as error:
+        say(error=str(error))
+asyncio.run(main())
+g.close()
+""",
+        3,
+        tmp_path,
+    )
+    for rank in (0, 2):
+        assert ends[rank]["sum"] == 3.0, ends[rank]
+        assert ends[rank]["again"] == 3.0
+        assert "rank 1 is gone" in ends[rank]["error"]
+
+
+def test_an_abort_ends_the_awaits_of_all_ranks(tmp_path):
+    ends = run_ranks(
+        """
+g = group()
+async def main():
+    if rank == 1:
+        wait_for("called")
+        g.abort()
+        return
+    made = g.all_reduce(ac.ones(10))
+    try:
+        await made.within(0.05)
+    except ac.DeviceTimeoutError:
+        say(waits=g.waits_for())
+    tell("called")
+    try:
+        await made
+    except ac.errors.CollectiveError as error:
+        say(error=str(error))
+asyncio.run(main())
+g.close()
+""",
+        2,
+        tmp_path,
+    )
+    assert ends[0]["waits"] == "call 2, all_reduce of float32(10,), sum: rank 1 has not called it", ends
+    assert "rank 1 aborted the group" in ends[0]["error"]
+    assert [each.status for each in ends] == [0, 0]
+
+
+def test_a_rank_that_does_not_come_is_named_by_the_time_out(tmp_path):
+    ends = run_ranks(
+        """
+if rank == 1:
+    wait_for("over")
+    sys.exit()
+try:
+    Group.init(rank, size, unique_id(), timeout_s=0.5)
+except ac.errors.CollectiveError as error:
+    say(error=str(error))
+tell("over")
+""",
+        2,
+        tmp_path,
+    )
+    assert "not all of 2 ranks have joined the group within 0.5 s" in ends[0]["error"], ends
+
+
+def test_collectives_of_processes_are_in_no_graph(tmp_path):
+    (ended,) = run_ranks(
+        """
+g = group()
+x = ac.ones(10).sync()
+try:
+    g.all_reduce(x).graph()
+except ac.CaptureError as error:
+    say(error=str(error))
+say(sum=ac.to_host(g.all_reduce(x)).sync(60).tolist()[0])
+g.close()
+""",
+        1,
+        tmp_path,
+    )
+    assert "a group of processes cannot be part of a graph" in ended["error"], ended
+    assert ended["sum"] == 1.0
+
+
+def test_nobody_joins_without_the_secret():
+    import json
+    import socket
+
+    from aiocuda._collective import meeting
+
+    place = meeting.open_hub("127.0.0.1")
+    for hello in (b'{"secret": "00", "rank": 0}\n', b"nonsense\n", b'{"rank": 0}\n'):
+        with socket.create_connection((place.host, place.port), timeout=60) as connection:
+            connection.sendall(hello)
+            assert connection.recv(1) == b""
+    with pytest.raises(ac.ArgumentValueError, match="unique_id"):
+        meeting.Place.from_bytes(b"anything")
+    assert json.loads(place.to_bytes()) == [place.host, place.port, place.secret]
