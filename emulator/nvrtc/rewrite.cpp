@@ -275,7 +275,7 @@ class Rewriter {
       types += std::string(tokens_[i].text) + " ";
       ++i;
     }
-    if (is_reference(parameters.end)) types += "&";
+    if (is_reference(parameters.end)) types += '&';
     return types;
   }
 
