@@ -170,6 +170,21 @@ report(file=caught[0].filename, right=caught[0].lineno == here.__code__.co_first
     assert machine.run(script, has_node=False).values == {"file": "<string>", "right": True}
 
 
+def test_the_warning_of_an_await_names_the_line_that_runs_the_loop(machine):
+    """The driver is chosen on a thread of aiocuda's meanwhile, which has no line of the user's."""
+    script = """
+import asyncio
+inside = {"__name__": "aiocuda.somewhere", "select_driver": selection.select_driver, "asyncio": asyncio}
+exec(compile("async def use():\\n    await asyncio.to_thread(select_driver)", "inside.py", "exec"), inside)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    line = sys._getframe().f_lineno + 1
+    asyncio.run(inside["use"]())
+report(file=caught[0].filename, right=caught[0].lineno == line)
+"""
+    assert machine.run("import sys\n" + script, has_node=False).values == {"file": "<string>", "right": True}
+
+
 def test_a_warning_made_an_error_is_raised_once_and_the_choice_stays(machine):
     script = """
 warnings.simplefilter("error")

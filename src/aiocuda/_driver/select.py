@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,6 +98,7 @@ _ON_THE_WAY: Final = frozenset(
         "contextlib",
         "contextvars",
         "functools",
+        "selectors",
         "threading",
         "trio",
         "uvloop",
@@ -165,27 +167,36 @@ def select_driver() -> DriverInfo:
             raise DriverSelectionError(f"{VARIABLE} is {os.environ[VARIABLE]!r}; it must be auto, nvidia or emulated")
         _selected = chosen
     if asked == "auto" and chosen.is_emulated:
-        warnings.warn(
+        frame = _frame_of_the_user()
+        warnings.warn_explicit(
             f"kernels run on the CPU, on aiocuda's emulated CUDA driver: {chosen.reason}. "
             f"Set {VARIABLE}=emulated to choose it without this warning",
             EmulatedDeviceWarning,
-            stacklevel=_frames_to_the_user(),
+            frame.f_code.co_filename,
+            frame.f_lineno,
+            module=frame.f_globals.get("__name__"),
+            registry=frame.f_globals.setdefault("__warningregistry__", {}),
         )
     return chosen
 
 
-def _frames_to_the_user() -> int:
-    """Count the innermost frames of this package and of event loops, so that a warning names the user's line.
+def _frame_of_the_user() -> FrameType:
+    """Return the innermost frame that is neither this package's nor an event loop's, so that a warning names its line.
 
-    If there is no other line than theirs, as in a task that is nothing but an operation, the outermost is named: that
-    of the program that runs the loop, or of a thread.
+    An await chooses the driver on a thread of aiocuda's, where there is none: then it is the main thread's, at the call
+    that runs the loop. If there is none there either, it is the outermost.
     """
-    frame = sys._getframe(1)
-    count = 1
-    while frame.f_back is not None and _is_on_the_way(frame):
-        frame = frame.f_back
-        count += 1
-    return count
+    here = sys._getframe(1)
+    main = sys._current_frames().get(threading.main_thread().ident or 0, here)
+    for innermost in (here, main):
+        frame: FrameType | None = innermost
+        while frame is not None and _is_on_the_way(frame):
+            frame = frame.f_back
+        if frame is not None:
+            return frame
+    while here.f_back is not None:
+        here = here.f_back
+    return here
 
 
 def _is_on_the_way(frame: FrameType) -> bool:
