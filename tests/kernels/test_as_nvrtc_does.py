@@ -153,6 +153,7 @@ REFUSED = [
     "__global__ void f(int* x) { x[0] = INT_MAX; }",
     "__global__ void f(float* x) { x[0] = M_PI + INFINITY; }",
     "__global__ void f(float* x) { x[0] = CUDART_PI_F; }",
+    "__global__ void f(unsigned long long* x) { x[0] = __globaltimer(); }",
     "__global__ void f(int* x) { x[0] = std::max(x[0], 1); }",
     "__global__ void f(int* x) { std::size_t n = 1; }",
     "__global__ void f(int* x) { memmove(x, x + 1, 4); }",

@@ -300,9 +300,8 @@ inline void* __cvta_constant_to_generic(size_t address) { return (void*)address;
 inline size_t __cvta_generic_to_grid_constant(const void* address) { return (size_t)address; }
 inline void* __cvta_grid_constant_to_generic(size_t address) { return (void*)address; }
 
-// Time is the host's: one tick of clock64() and of globaltimer is a nanosecond.
+// Time is the host's: one tick of clock64() is a nanosecond, as one of %globaltimer in PTX is.
 inline long long clock64() { return aiocuda_clock_ns(); }
-inline unsigned long long __globaltimer() { return (unsigned long long)aiocuda_clock_ns(); }
 inline void __nanosleep(unsigned duration_ns) {
   aiocuda_sleep_ns(duration_ns);
   aiocuda_yield();
