@@ -108,10 +108,8 @@ class TorchDecoder:
 
     def _launch(self, name: str, grid: int | tuple[int, int], block: int, *arguments: Any) -> None:
         stream = Stream.from_handle(torch.cuda.current_stream().cuda_stream)
-        given = [
-            ctypes.c_void_p(each.data_ptr()) if isinstance(each, torch.Tensor) else ctypes.c_int(each)
-            for each in arguments
-        ]
+        # cuda.core takes a plain int for an address of 8 bytes, and refuses a c_void_p.
+        given = [each.data_ptr() if isinstance(each, torch.Tensor) else ctypes.c_int(each) for each in arguments]
         launch(stream, LaunchConfig(grid=grid, block=block), self._kernels[name], *given)
 
 
