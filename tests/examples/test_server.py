@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,38 @@ def test_an_error_of_the_device_reaches_all_and_ends_the_taking(monkeypatch):
     asyncio.run(main())
 
 
+def test_others_have_their_turns_though_each_step_is_done_at_once(monkeypatch):
+    """A device that keeps up: what is awaited is there already, and such an await does not suspend."""
+    import scheduler as module
+
+    class Done:
+        def __init__(self, plan: np.ndarray) -> None:
+            self._plan = plan
+
+        def submit(self) -> asyncio.Future[np.ndarray]:
+            future: asyncio.Future[np.ndarray] = asyncio.get_running_loop().create_future()
+            future.set_result(np.zeros(TINY.slots + example.TIMES, np.int32))
+            return future
+
+    async def main() -> None:
+        model = types.SimpleNamespace(sizes=TINY, step=lambda plan: plan)
+        scheduler = Scheduler(model, max_waiting=9)
+        heard = [0]  # the tokens that were there at each turn of another task
+        told: list[Any] = []
+        scheduler.add(Text([1], 40, told.append))
+        running = asyncio.create_task(scheduler.run())
+        async with asyncio.timeout(PATIENCE_S):
+            while None not in told:
+                await asyncio.sleep(0)
+                heard.append(len(told))
+        running.cancel()
+        await asyncio.wait([running])
+        assert max(after - before for before, after in itertools.pairwise(heard)) <= 2  # the last token, and the end
+
+    monkeypatch.setattr(module, "ac", types.SimpleNamespace(to_device=lambda plan: plan, to_host=Done))
+    asyncio.run(main())
+
+
 def test_the_scheduler_has_no_thread_event_stream_or_lock():
     banned = {"thread", "threads", "threading", "event", "stream", "lock", "semaphore", "condition", "synchronize"}
     tree = ast.parse((FOLDER / "scheduler.py").read_text())
@@ -257,7 +290,7 @@ def with_server(folder: Path, use: Callable[..., Awaitable[None]], **settings: s
     asyncio.run(main())
 
 
-def test_a_server_streams_answers_refuses_what_is_too_much_and_ends_in_good_order(tmp_path):
+def test_a_server_streams_answers_refuses_what_cannot_be_and_ends_in_good_order(tmp_path):
     async def use(process: asyncio.subprocess.Process, client: httpx.AsyncClient) -> None:
         # All get the answers that NumPy gives.
         found = await asyncio.gather(*(answer_of(client, text) for text in TEXTS[:8]))
@@ -275,14 +308,11 @@ def test_a_server_streams_answers_refuses_what_is_too_much_and_ends_in_good_orde
         while (await client.get("/metrics")).json()["pages"]:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
 
-        # Of too many at once some are refused, and all others are right.
+        # More than there are slots wait for one another.
         long = {"prompt": prompt_of(9), "limit": 40}
-        many = await asyncio.gather(*(answer_of(client, long) for _ in range(40)))
-        assert 503 in many
-        right = [answer for answer in many if answer != 503]
-        assert len(right) >= TINY.slots
-        assert all(answer == right[0] for answer in right)
-        check(long["prompt"], right[0])
+        for answer in await asyncio.gather(*(answer_of(client, long) for _ in range(2 * TINY.slots))):
+            assert len(answer) == 40
+            check(long["prompt"], answer)
 
         # What was accepted before a signal is answered to its end.
         begun = 0
@@ -301,43 +331,98 @@ def test_a_server_streams_answers_refuses_what_is_too_much_and_ends_in_good_orde
         tasks = [asyncio.create_task(answer_of(client, long, once(count))) for _ in range(TINY.slots)]
         await all_begun.wait()
         process.send_signal(signal.SIGTERM)
-        assert all(answer == right[0] for answer in await asyncio.gather(*tasks))
+        for answer in await asyncio.gather(*tasks):
+            assert len(answer) == 40
+            check(long["prompt"], answer)
         assert await process.wait() in (0, -signal.SIGTERM)
 
-    with_server(tmp_path, use, SERVER_WAITING="8")
+    with_server(tmp_path, use)
 
 
-def test_requests_wait_while_no_step_runs_and_too_many_are_refused(monkeypatch):
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The app, whose scheduler does its first step when the event `may_run` says so."""
     import app
 
-    monkeypatch.setattr(app, "WAITING", 2)
-    may_run = asyncio.Event()
     run = Scheduler.run
 
     async def held(self: Scheduler) -> None:
-        await may_run.wait()
+        await app.app.state.may_run.wait()
         await run(self)
 
     monkeypatch.setattr(Scheduler, "run", held)
+    monkeypatch.setattr(sys, "setswitchinterval", lambda _: None)  # it is this process's, too
+    return app
+
+
+@contextlib.asynccontextmanager
+async def within(app: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the app in this process."""
+    app.app.state.may_run = asyncio.Event()
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app.app), base_url="http://test")
+    async with app.started(app.app), client, asyncio.timeout(PATIENCE_S):
+        yield client
+
+
+async def until_waiting(client: httpx.AsyncClient, count: int) -> None:
+    while (await client.get("/metrics")).json()["waiting"] < count:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0)
+
+
+def test_requests_wait_while_no_step_runs_and_too_many_are_refused(held, monkeypatch):
+    monkeypatch.setattr(held, "WAITING", 9)
 
     async def main() -> None:
-        async with app.started(app.app):
-            transport = httpx.ASGITransport(app.app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-                asked = {"prompt": prompt_of(5), "limit": 7}
-                two = asked, asked | {"within_s": 0.001}
-                tasks = [asyncio.create_task(answer_of(client, each)) for each in two]
-                while (await client.get("/metrics")).json()["waiting"] < 2:  # noqa: ASYNC110 - nobody tells
-                    await asyncio.sleep(0)
-                assert await answer_of(client, asked) == 503
-                await asyncio.sleep(0.01)  # more than the second one has
-                may_run.set()
-                first, second = await asyncio.gather(*tasks)
-                check(asked["prompt"], first)
-                assert second == 503
-                assert (await client.get("/health")).text == "healthy"
+        async with within(held) as client:
+            asked = {"prompt": prompt_of(5), "limit": 7}
+            late = asyncio.create_task(answer_of(client, asked | {"within_s": 0.001}))
+            many = [asyncio.create_task(answer_of(client, asked)) for _ in range(20)]
+            await until_waiting(client, 9)
+            assert await late == 503  # though no step runs that could say so
+            for _ in range(20 - 8):
+                done, _ = await asyncio.wait(many, return_when=asyncio.FIRST_COMPLETED)
+                assert many.pop(many.index(done.pop())).result() == 503
+            held.app.state.may_run.set()
+            for answer in await asyncio.gather(*many):
+                check(asked["prompt"], answer)
+            assert (await client.get("/health")).text == "healthy"
 
     asyncio.run(main())
+
+
+def test_a_step_that_fails_ends_all_answers_and_turns_health_red(held, caplog):
+    async def main() -> None:
+        async with within(held) as client:
+            model, calls = held.app.state.way._model, itertools.count()
+            step = model.step
+
+            def failing(plan: Any) -> Any:
+                if next(calls) == 3:
+                    raise RuntimeError("lost")
+                return step(plan)
+
+            model.step = failing
+            asked = {"prompt": [1], "limit": 40}
+            tasks = [asyncio.create_task(client.post("/generate", json=asked)) for _ in range(TINY.slots + 2)]
+            await until_waiting(client, len(tasks))
+            held.app.state.may_run.set()
+            answers = await asyncio.gather(*tasks)
+            heard = [answer for answer in answers if answer.status_code == 200]
+            assert len(heard) == TINY.slots
+            for answer in heard:
+                lines = answer.text.split()
+                assert lines[-4:] == ["event:", "error", "data:", '"lost"']
+                assert lines[0] == "data:"  # tokens came before
+            for answer in answers:  # the others had heard nothing
+                assert answer in heard or (answer.status_code, answer.json()) == (503, {"detail": "lost"})
+            health = await client.get("/health")
+            assert (health.status_code, health.text) == (503, "no text is answered any more: RuntimeError('lost')")
+            later = await client.post("/generate", json=asked)
+            assert (later.status_code, later.json()["detail"]) == (503, "no text is answered any more: lost")
+
+    asyncio.run(main())
+    (record,) = [record for record in caplog.records if record.name == "uvicorn.error"]
+    assert str(record.exc_info[1]) == "lost"
 
 
 def test_a_client_that_has_gone_is_over_though_nothing_comes_for_it():
