@@ -6,9 +6,12 @@ import asyncio
 import importlib
 import random
 import sys
+import time
 from typing import Any
 
+import metering
 import pytest
+import uvloop
 from batching import Batch, LateError, RefusedError, Step, Text
 from hypothesis import given
 from hypothesis import strategies as st
@@ -217,3 +220,30 @@ def test_a_missing_event_of_pytorchs_is_noticed(torch_ways, monkeypatch, kind, n
     assert all(was_right(torch_ways, seed) for seed in range(4))
     monkeypatch.setattr(kind, name, lambda *_: None)
     assert not all(was_right(torch_ways, seed) for seed in range(4))
+
+
+# --- numbers
+
+
+def test_a_lag_is_from_when_the_loop_was_due_and_one_for_each_point_that_it_missed():
+    assert metering.lags_of(1_000_000_000, 3, 1_012_000_000) == [0.012, 0.007, 0.002]
+
+
+@pytest.mark.parametrize("kind", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_loop_that_is_held_is_late_for_each_point_of_that_time(kind):
+    async def main() -> list[float]:
+        lag = metering.LoopLag()
+        while not (lags := lag.take()):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        begin = time.monotonic_ns()
+        while time.monotonic_ns() < begin + 4 * metering.PERIOD_NS:  # the loop is held
+            pass
+        while len(lags := lag.take()) < 3:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        lag.close()
+        return lags
+
+    with asyncio.Runner(loop_factory=kind) as runner:
+        lags = runner.run(main())
+    assert lags[0] > 2 * metering.PERIOD_NS / 1e9
+    assert lags[0] - lags[1] == pytest.approx(metering.PERIOD_NS / 1e9)
