@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import ways
-from batching import RefusedError, Text
+from batching import LateError, RefusedError, Text
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from metering import LoopLag, report
@@ -29,7 +31,7 @@ WAITING = int(os.environ.get("SERVER_WAITING", "256"))
 
 
 class Asked(BaseModel):
-    """What a client asks for: an answer to a prompt of tokens; `within_s` is how long it waits for its first step."""
+    """What a client asks for: an answer to a prompt of tokens; `within_s` is how long it waits for its first token."""
 
     prompt: list[int] = Field(min_length=1)
     limit: int = Field(default=64, ge=1)
@@ -52,9 +54,9 @@ class Answer(Response):
         """Send all, until the text ends or the client has gone."""
         watch = asyncio.create_task(self._until_gone(receive))
         try:
-            came = await self._came()
-            if isinstance(came[-1], RefusedError):
-                await JSONResponse({"detail": str(came[-1])}, 503)(scope, receive, send)
+            came = await self._first()
+            if isinstance(came[0], Exception):
+                await JSONResponse({"detail": str(came[0])}, 503)(scope, receive, send)
                 return
             headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -67,6 +69,14 @@ class Answer(Response):
         finally:
             self._text.is_over = True  # its pages come back with the next step
             watch.cancel()
+
+    async def _first(self) -> list[Any]:
+        """Wait no longer than the text may: also if a step hangs, so that no plan follows which could say so."""
+        try:
+            async with asyncio.timeout_at(self._text.due):
+                return await self._came()
+        except TimeoutError:
+            return [LateError("the first token did not come in time")]
 
     async def _came(self) -> list[Any]:
         came = [await self._outbox.get()]
@@ -95,15 +105,23 @@ def events_of(came: list[Any]) -> bytes:
 @asynccontextmanager
 async def started(app: FastAPI) -> AsyncIterator[None]:
     """Load the model, answer while the server runs, and end in good order."""
+    sys.setswitchinterval(0.0005)  # for all ways: a thread that has waited for a device gets Python's lock back soon
     async with ac.lifespan(drain_s=20):
         app.state.way = way = await ways.WAYS[WAY](SIZES[SIZE], WAITING)
         app.state.lag = LoopLag()
         await way.warm_up()
-        running = asyncio.create_task(way.run())
+        app.state.running = running = asyncio.create_task(way.run())
+        running.add_done_callback(log_error)
         yield  # the server has ended all requests behind this
         running.cancel()
         await asyncio.wait([running])
         app.state.lag.close()
+
+
+def log_error(running: asyncio.Task[None]) -> None:
+    """Log the error that has ended the answering. Nothing begins it again in this process."""
+    if not running.cancelled() and (error := running.exception()) is not None:
+        logging.getLogger("uvicorn.error").error("no text is answered any more", exc_info=error)
 
 
 app = FastAPI(title="A transformer", lifespan=started)
@@ -126,7 +144,11 @@ async def generate(asked: Asked) -> Response:
 
 @app.get("/health")
 async def health() -> Response:
-    """Say whether this process can still answer."""
+    """Say whether this process can still answer; if not, it has to be started again."""
+    running: asyncio.Task[None] = app.state.running
+    if running.done():
+        error = None if running.cancelled() else running.exception()
+        return PlainTextResponse(f"no text is answered any more: {error!r}", 503)
     found = ac.healthy(stuck_s=30)
     return PlainTextResponse(str(found), 200 if found else 503)
 

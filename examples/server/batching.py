@@ -42,7 +42,7 @@ class Text:
     stop
         The token that ends the answer; None: only the limit ends it.
     due
-        When it gives up to wait for its first step, on the caller's clock.
+        When it gives up to wait for its first token, on the caller's clock.
     is_over
         No more of its tokens are wanted: all are there, or nobody listens. It may be set at any time.
     planned
@@ -158,6 +158,7 @@ class Batch:
         self._failed = error
         for text in self._open:
             text.give(error)
+        self._open.clear()
 
     @property
     def counts(self) -> dict[str, int]:

@@ -38,10 +38,14 @@ __device__ unsigned long long now() {
     return time;
 }
 
-// A block for each row takes its token's row of the embedding. The first one writes down when the step began.
+// A block for each row takes its token's row of the embedding. The first one writes to `clock` when the step began, and
+// that no block of the last kernel has ended.
 __global__ void embed(const __nv_bfloat16* embedding, const int* rows, const int* last, __nv_bfloat16* x, int width,
-                      unsigned long long* began) {
-    if (blockIdx.x == 0 && threadIdx.x == 0) *began = now();
+                      unsigned long long* clock) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        clock[0] = now();
+        clock[1] = 0;
+    }
     const int* const row = rows + ROW * blockIdx.x;
     const int slot = row[0], token = slot < 0 ? 0 : row[2] < 0 ? last[slot] : row[2];
     for (int i = threadIdx.x; i < width; i += blockDim.x) {
@@ -181,7 +185,7 @@ __device__ unsigned mixed_up(unsigned x) {
     return x ^ (x >> 16);
 }
 
-// A number between 0 and 1 that depends on these three alone, so that a text is the same in any company.
+// A number between 0 and 1 that depends on these three alone, and not on the company of the text.
 __device__ float chance(unsigned seed, unsigned position, unsigned token) {
     return ((mixed_up(mixed_up(mixed_up(seed) ^ position) ^ token) >> 8) + 0.5f) / 16777216;
 }
@@ -204,18 +208,24 @@ __device__ Choice best_of_warp(Choice mine) {
     return mine;
 }
 
+// Called once by each block: the last one writes when the step began and ended.
+__device__ void end_block(int* chosen, unsigned long long* clock) {
+    if (atomicAdd(&clock[1], 1ull) != gridDim.x - 1) return;
+    const unsigned long long times[2] = {clock[0], now()};
+    for (int i = 0; i < 4; ++i) chosen[gridDim.x + i] = (int)(unsigned)(times[i / 2] >> (i % 2 * 32));
+}
+
 // A block for each pick takes the token with the highest score, of equals the first. With a temperature, noise is added
 // so that each token is taken as often as its logit says (the Gumbel-max trick). `chosen` is for the host: a token for
-// each pick, then when the step began and ended, in nanoseconds.
+// each pick, then when the step began and ended, in nanoseconds. The block that ends last knows that.
 __global__ void choose(const __nv_bfloat16* logits, const int* picks, const int* rows, int* last, int* chosen,
-                       int vocabulary, const unsigned long long* began) {
+                       int vocabulary, unsigned long long* clock) {
     __shared__ Choice best[WARP];
     const int* const pick = picks + PICK * blockIdx.x;
-    if (blockIdx.x == 0 && threadIdx.x == 0) {
-        const unsigned long long times[2] = {*began, now()};
-        for (int i = 0; i < 4; ++i) chosen[gridDim.x + i] = (int)(unsigned)(times[i / 2] >> (i % 2 * 32));
+    if (pick[0] < 0) {
+        if (threadIdx.x == 0) end_block(chosen, clock);
+        return;
     }
-    if (pick[0] < 0) return;
     const unsigned position = rows[ROW * pick[0] + 1];
     const float temperature = __int_as_float(pick[3]);
     Choice mine = {LOWEST, vocabulary - 1};
@@ -229,5 +239,7 @@ __global__ void choose(const __nv_bfloat16* logits, const int* picks, const int*
     __syncthreads();
     if (threadIdx.x >= WARP) return;
     mine = best_of_warp(best[threadIdx.x < blockDim.x / WARP ? threadIdx.x : 0]);
-    if (threadIdx.x == 0) last[pick[1]] = chosen[blockIdx.x] = mine.token;
+    if (threadIdx.x != 0) return;
+    last[pick[1]] = chosen[blockIdx.x] = mine.token;
+    end_block(chosen, clock);
 }

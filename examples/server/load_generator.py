@@ -32,16 +32,28 @@ class Heard:
         From when a request was due to its first token.
     between_s
         From a token to the next one. Of tokens that come together, all but the first have 0.
+    gap_s
+        From an event to the next one of its answer.
+    late_s
+        From when a request was due until this program sent it. It should be next to nothing.
+    events
+        That brought the tokens.
     left
         Requests whose client went away before the end.
+    failed
+        Requests whose connection, or whose answer, ended with an error.
     """
 
     first_s: list[float] = field(default_factory=list)
     between_s: list[float] = field(default_factory=list)
+    gap_s: list[float] = field(default_factory=list)
+    late_s: list[float] = field(default_factory=list)
+    events: int = 0
     tokens: int = 0
     answered: int = 0
     refused: int = 0
     left: int = 0
+    failed: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,6 +77,18 @@ async def ask(
     client: httpx.AsyncClient, load: Load, due: float, asked: dict[str, Any], stay: int, heard: Heard
 ) -> None:
     """Ask for an answer, and read it; go away when `stay` tokens have come."""
+    if load.counts(due):
+        heard.late_s.append(time.perf_counter() - due)
+    try:
+        await listen(client, load, due, asked, stay, heard)
+    except httpx.HTTPError:
+        heard.failed += load.counts(due)
+
+
+async def listen(
+    client: httpx.AsyncClient, load: Load, due: float, asked: dict[str, Any], stay: int, heard: Heard
+) -> None:
+    """Read an answer; the error of a connection is the caller's."""
     came, before = 0, due
     async with client.stream("POST", "/generate", json=asked) as answer:
         if answer.status_code == 503:
@@ -72,8 +96,9 @@ async def ask(
             return
         answer.raise_for_status()
         async for line in answer.aiter_lines():
-            if line == "event: error":
-                raise RuntimeError("the server ended an answer with an error; its log says which")
+            if line == "event: error":  # the server's log says which
+                heard.failed += load.counts(due)
+                return
             if not line.startswith("data: "):
                 continue
             now, count = time.perf_counter(), len(json.loads(line[6:]))
@@ -81,6 +106,8 @@ async def ask(
                 heard.first_s.append(now - due)
             if load.counts(now):
                 heard.between_s += ([now - before] if came else []) + [0.0] * (count - 1)
+                heard.gap_s += [now - before] if came else []
+                heard.events += 1
                 heard.tokens += count
             came, before = came + count, now
             if came >= stay:

@@ -49,11 +49,11 @@ class Decoder:
         caches: list[tuple[ac.DeviceArray, ac.DeviceArray]],
         last: ac.DeviceArray,
         told: ac.DeviceArray,
-        began: ac.DeviceArray,
+        clock: ac.DeviceArray,
     ) -> None:
         self.sizes = sizes
         self._weights, self._turns, self._caches = weights, turns, caches
-        self._last, self._told, self._began = last, told, began
+        self._last, self._told, self._clock = last, told, clock
         self._attend = ac.kernel(SOURCE, f"attend<{sizes.head_width}, {READERS}>")
         self.step = ac.compile(max_graphs=len(sizes.buckets))(self.described)
 
@@ -68,8 +68,8 @@ class Decoder:
         tables, picks, rows = told[:tables_end], told[tables_end:picks_end], told[picks_end:]
 
         x = ac.empty((count, width), BF16)
-        x, began = embed(
-            self._weights.embedding, rows, self._last, x, width, self._began, grid=count, block=block_for(width)
+        x, clock = embed(
+            self._weights.embedding, rows, self._last, x, width, self._clock, grid=count, block=block_for(width)
         )
         for layer, cache in zip(self._weights.layers, self._caches, strict=True):
             x = self._attention(layer, cache, x, rows, tables, count)
@@ -80,8 +80,7 @@ class Decoder:
         logits = times(normed, self._weights.embedding, logits)
         chosen = ac.empty(picked + TIMES, np.int32)
         block = block_for(sizes.vocabulary)
-        _, chosen = choose(logits, picks, rows, self._last, chosen, sizes.vocabulary, began, grid=picked, block=block)
-        return chosen
+        return choose(logits, picks, rows, self._last, chosen, sizes.vocabulary, clock, grid=picked, block=block)[1]
 
     def _normal(self, x: Any, gain: ac.DeviceArray, count: int) -> Any:
         width = self.sizes.width
@@ -119,5 +118,5 @@ async def load(sizes: Sizes, weights: HostWeights) -> Decoder:
     kept = (sizes.pages, PAGE, sizes.kv_heads, sizes.head_width)
     caches = [await ac.zip(ac.zeros(kept, BF16), ac.zeros(kept, BF16)) for _ in range(sizes.layers)]
     told = sizes.slots * (sizes.pages_each + PICK) + ROW * sizes.buckets[-1]
-    state = await ac.zip(ac.zeros(sizes.slots, np.int32), ac.zeros(told, np.int32), ac.zeros(1, np.uint64))
+    state = await ac.zip(ac.zeros(sizes.slots, np.int32), ac.zeros(told, np.int32), ac.zeros(2, np.uint64))
     return Decoder(sizes, Weights(embedding, gain, layers), turned, caches, *state)

@@ -44,6 +44,7 @@ class Scheduler:
                 now = None
                 if step := self.batch.plan(asyncio.get_running_loop().time()):
                     now = step, ac.to_host(self._model.step(ac.to_device(step.plan))).submit()
+                await asyncio.sleep(0)  # a result that is there does not suspend, and others need their turns
                 if before is not None:
                     chosen = await before[1]
                     self.batch.take(before[0], chosen)

@@ -71,6 +71,12 @@ class Sizes:
         """Bytes of all keys and values."""
         return 2 * self.layers * self.pages * PAGE * self.kv_heads * self.head_width * int(BF16.itemsize)
 
+    @property
+    def workspace_bytes(self) -> int:
+        """Bytes that cuBLAS has in aiocuda's graphs: in each of them each product has 32 MiB, on Hopper and newer."""
+        products = 4 * self.layers + 1
+        return len(self.buckets) * products * (32 << 20)
+
 
 TINY = Sizes(
     layers=2, width=64, heads=4, kv_heads=2, hidden=96, vocabulary=101,

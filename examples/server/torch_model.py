@@ -35,7 +35,7 @@ class TorchDecoder:
         kept = (sizes.layers, 2, sizes.pages, PAGE, sizes.kv_heads, sizes.head_width)
         self._caches = torch.zeros(kept, dtype=torch.bfloat16, device="cuda")
         self._last = torch.zeros(sizes.slots, dtype=torch.int32, device="cuda")
-        self._began = torch.zeros(1, dtype=torch.int64, device="cuda")
+        self._clock = torch.zeros(2, dtype=torch.int64, device="cuda")
         self._kernels = compiled(f"attend<{sizes.head_width}, {READERS}>")
         self._blas = cublas.create()
         self._workspace = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device="cuda")
@@ -50,7 +50,7 @@ class TorchDecoder:
         assert chosen.numel() >= min(bucket, sizes.slots) + TIMES
         picked, block = min(bucket, sizes.slots), block_for(width)
         x = self._new(bucket, width)
-        self._launch("embed", bucket, block, self._embedding, rows, self._last, x, width, self._began)
+        self._launch("embed", bucket, block, self._embedding, rows, self._last, x, width, self._clock)
         for layer, (keys, values) in zip(self._layers, self._caches, strict=True):
             self._attention(layer, keys, values, x, rows, tables, bucket)
             self._mlp(layer, x, bucket)
@@ -59,7 +59,7 @@ class TorchDecoder:
         logits = self._new(picked, sizes.vocabulary)
         self._times(normed, self._embedding, logits)
         block = block_for(sizes.vocabulary)
-        self._launch("choose", picked, block, logits, picks, rows, self._last, chosen, sizes.vocabulary, self._began)
+        self._launch("choose", picked, block, logits, picks, rows, self._last, chosen, sizes.vocabulary, self._clock)
 
     def _normal(self, x: torch.Tensor, gain: torch.Tensor, count: int) -> torch.Tensor:
         normed, width = torch.empty_like(x), self.sizes.width
@@ -108,10 +108,8 @@ class TorchDecoder:
 
     def _launch(self, name: str, grid: int | tuple[int, int], block: int, *arguments: Any) -> None:
         stream = Stream.from_handle(torch.cuda.current_stream().cuda_stream)
-        given = [
-            ctypes.c_void_p(each.data_ptr()) if isinstance(each, torch.Tensor) else ctypes.c_int(each)
-            for each in arguments
-        ]
+        # cuda.core takes a plain int for an address of 8 bytes, and refuses a c_void_p.
+        given = [each.data_ptr() if isinstance(each, torch.Tensor) else ctypes.c_int(each) for each in arguments]
         launch(stream, LaunchConfig(grid=grid, block=block), self._kernels[name], *given)
 
 

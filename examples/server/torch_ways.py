@@ -1,7 +1,7 @@
 """The ways without aiocuda, as well as they can be written: the same model, the same batches, the same server.
 
-All have a CUDA graph for each bucket, page-locked memory, copies that do not block, and tokens that stay on the device
-between steps. They differ in who waits for the device, and in how much is under way.
+All have a CUDA graph for each bucket, page-locked memory, copies that do not block, tokens that stay on the device
+between steps, and a step that is submitted while the one before it runs. They differ in who waits for the device.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import itertools
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from torch_model import TorchDecoder
 
 Chosen = NDArray[np.int32]
+TURNS = 8  # of the event loop, in which way a sends tokens and lets in what waits at its sockets
 
 
 class Slot:
@@ -34,7 +36,7 @@ class Slot:
         self.plan = torch.empty(longest, dtype=torch.int32, device="cuda")
         self.chosen = torch.empty(sizes.slots + 4, dtype=torch.int32, device="cuda")
         self.host_chosen = torch.empty(sizes.slots + 4, dtype=torch.int32, pin_memory=True)
-        self.uploaded, self.computed = torch.cuda.Event(), torch.cuda.Event()
+        self.uploaded, self.computed = torch.cuda.Event(), torch.cuda.Event()  # between streams, where there are three
         self.downloaded = torch.cuda.Event(blocking=True)  # whoever waits for it sleeps
         self._slots = sizes.slots
         self._fixed = empty_plan(sizes, 0).size
@@ -50,6 +52,9 @@ class Slot:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=pool, stream=stream):
             model.step(self.plan, self.chosen, bucket)
+        with torch.cuda.stream(stream):  # the first replay of a graph uploads it
+            graph.replay()
+        torch.cuda.synchronize()
         return graph
 
     def upload(self, plan: NDArray[np.int32]) -> None:
@@ -79,9 +84,9 @@ class Slot:
 
 
 class Synchronous:
-    """(a) PyTorch in one thread: the event loop's own thread waits for the device, and the loop goes on between steps.
+    """(a) PyTorch in one thread, with two slots on one stream: the event loop's own thread waits for the device.
 
-    The tokens of a step are handed on while the next one runs.
+    The loop goes on between steps. A step is submitted while the one before it runs.
     """
 
     def __init__(self, model: TorchDecoder, max_waiting: int) -> None:
@@ -97,58 +102,48 @@ class Synchronous:
 
     async def warm_up(self) -> None:
         """Capture the graphs."""
-        self._slot = Slot(self._model, torch.cuda.graph_pool_handle())
+        pool = torch.cuda.graph_pool_handle()  # graphs never run beside one another, so they may share memory
+        self._slots = itertools.cycle([Slot(self._model, pool) for _ in range(2)])
         self._stream = torch.cuda.Stream()
 
     async def run(self) -> None:
         """Do one step after another until the task is cancelled."""
+        before: tuple[Step, Slot] | None = None
         try:
             while True:
-                step = self.batch.plan(asyncio.get_running_loop().time())
-                if step is None:
+                now = None
+                if step := self.batch.plan(asyncio.get_running_loop().time()):
+                    now = step, next(self._slots)
+                    self._enqueue(*now)
+                if before is not None:
+                    chosen = await self._done(*before)
+                    self.batch.take(before[0], chosen)
+                    self.meter.count(chosen)
+                elif now is None:
                     await self._arrivals.get()
-                    continue
-                self._enqueue(step)
-                await asyncio.sleep(0)  # requests are read, and tokens of the step before sent, while this one runs
-                chosen = self._slot.wait(step.plan)
-                self.batch.take(step, chosen)
-                self.meter.count(chosen)
+                before = now
         except Exception as error:
             self.batch.fail(error)
             raise
 
-    def _enqueue(self, step: Step) -> None:
+    async def _done(self, step: Step, slot: Slot) -> Chosen:
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        return slot.wait(step.plan)
+
+    def _enqueue(self, step: Step, slot: Slot) -> None:
         with torch.cuda.stream(self._stream):
-            self._slot.upload(step.plan)
-            self._slot.compute(step.plan)
-            self._slot.download(step.plan)
-            self._slot.downloaded.record(self._stream)
+            slot.upload(step.plan)
+            slot.compute(step.plan)
+            slot.download(step.plan)
+            slot.downloaded.record(self._stream)
 
 
 class Threads(Synchronous):
-    """(b) asyncio and `to_thread`: another thread submits a step and waits for it, and the event loop goes on.
+    """(b) asyncio and `to_thread`: as before, but another thread waits for the device, and the event loop goes on."""
 
-    The tokens of a step are sent while the next one runs.
-    """
-
-    async def run(self) -> None:
-        """Do one step after another until the task is cancelled."""
-        try:
-            while True:
-                step = self.batch.plan(asyncio.get_running_loop().time())
-                if step is None:
-                    await self._arrivals.get()
-                    continue
-                chosen = await asyncio.to_thread(self._done, step)
-                self.batch.take(step, chosen)
-                self.meter.count(chosen)
-        except Exception as error:
-            self.batch.fail(error)
-            raise
-
-    def _done(self, step: Step) -> Chosen:
-        self._enqueue(step)
-        return self._slot.wait(step.plan)
+    async def _done(self, step: Step, slot: Slot) -> Chosen:
+        return await asyncio.to_thread(slot.wait, step.plan)
 
 
 class Overlapped:
@@ -175,7 +170,7 @@ class Overlapped:
 
     async def warm_up(self) -> None:
         """Capture the graphs."""
-        pool = torch.cuda.graph_pool_handle()  # graphs never run beside one another, so they may share memory
+        pool = torch.cuda.graph_pool_handle()
         self._slots = [Slot(self._model, pool) for _ in range(2)]
         self._uploads, self._steps, self._downloads = (torch.cuda.Stream() for _ in range(3))
 

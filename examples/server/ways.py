@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -41,7 +40,6 @@ def by_torch(name: str) -> Callable[[Sizes, int], Awaitable[Way]]:
         import torch_model
         import torch_ways
 
-        sys.setswitchinterval(0.0005)  # a thread that has waited for the device gets Python's lock back soon
         kind: Any = getattr(torch_ways, name)
         way: Way = kind(torch_model.TorchDecoder(sizes, draw_weights(sizes)), max_waiting)
         return way

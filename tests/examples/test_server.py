@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ import model as example
 import numpy as np
 import pytest
 import reference
-from batching import Text, empty_plan
-from compare import answers, figures_of, interval, lines_of
-from load_generator import Heard, Load, client_of, make
+from batching import Text, empty_plan, times_of
+from compare import answers
+from load_generator import client_of
 from scheduler import Scheduler
 from sizes import SIZES, TINY, draw_weights
 
@@ -40,7 +41,7 @@ def prompt_of(length: int, seed: int = 0) -> list[int]:
 
 
 def check(prompt: Sequence[int], answer: Sequence[int], temperature: float = 0, seed: int = 0) -> None:
-    """Hold an answer against NumPy's."""
+    """Hold an answer against NumPy's. On a GPU no more holds: cuBLAS sums otherwise for other numbers of rows."""
     short = reference.shortfalls(TINY, WEIGHTS, prompt, answer, temperature, seed)
     assert max(short) < NEAR / (temperature or 1), (prompt, answer)
     assert np.count_nonzero(short) <= 1 + len(short) // 10
@@ -96,7 +97,8 @@ def test_answers_are_numpys_in_any_company(between):
     assert len({token for answer in found for token in answer}) > 30  # one that always says the same proves little
 
 
-def test_an_answer_is_the_same_alone_and_in_company():
+@pytest.mark.skipif(os.environ.get("AIOCUDA_DRIVER") == "nvidia", reason="cuBLAS sums otherwise for other rows")
+def test_an_answer_is_the_same_alone_and_in_company_on_the_emulated_driver():
     async def main() -> None:
         _, together = await scheduled(*TEXTS)
         for text, answer in zip(TEXTS, together, strict=True):
@@ -120,7 +122,7 @@ def test_a_stop_ends_the_answer_with_it():
     text = TEXTS[1]
     _, (answer,) = asyncio.run(scheduled(text))
     stop = answer[8]
-    _, (stopped,) = asyncio.run(scheduled(text | {"stop": stop}))
+    _, (stopped,) = asyncio.run(scheduled(text | {"stop": stop}))  # the same steps up to there, so the same sums
     assert stopped == answer[: answer.index(stop) + 1]
 
 
@@ -129,6 +131,20 @@ def test_all_graphs_are_made_before_the_first_text():
         scheduler = Scheduler(await example.load(TINY, WEIGHTS), max_waiting=100)
         await scheduler.warm_up()
         assert scheduler._model.step.cache_info().graphs == len(TINY.buckets)
+
+    asyncio.run(main())
+
+
+def test_a_step_says_when_it_began_and_ended():
+    async def main() -> None:
+        decoder = await example.load(TINY, WEIGHTS)
+        plan = await ac.to_device(empty_plan(TINY, TINY.buckets[-1]))  # no pick is used, and all blocks count
+        earlier = 0
+        for _ in range(3):
+            chosen = await ac.to_host(decoder.step(plan))
+            began, ended = times_of(chosen)
+            assert earlier < began <= ended
+            earlier = ended
 
     asyncio.run(main())
 
@@ -190,6 +206,38 @@ def test_an_error_of_the_device_reaches_all_and_ends_the_taking(monkeypatch):
             await scheduler.run()
         assert [str(error) for error in told] == ["lost"] * 10
 
+    asyncio.run(main())
+
+
+def test_others_have_their_turns_though_each_step_is_done_at_once(monkeypatch):
+    """A device that keeps up: what is awaited is there already, and such an await does not suspend."""
+    import scheduler as module
+
+    class Done:
+        def __init__(self, plan: np.ndarray) -> None:
+            self._plan = plan
+
+        def submit(self) -> asyncio.Future[np.ndarray]:
+            future: asyncio.Future[np.ndarray] = asyncio.get_running_loop().create_future()
+            future.set_result(np.zeros(TINY.slots + example.TIMES, np.int32))
+            return future
+
+    async def main() -> None:
+        model = types.SimpleNamespace(sizes=TINY, step=lambda plan: plan)
+        scheduler = Scheduler(model, max_waiting=9)
+        heard = [0]  # the tokens that were there at each turn of another task
+        told: list[Any] = []
+        scheduler.add(Text([1], 40, told.append))
+        running = asyncio.create_task(scheduler.run())
+        async with asyncio.timeout(PATIENCE_S):
+            while None not in told:
+                await asyncio.sleep(0)
+                heard.append(len(told))
+        running.cancel()
+        await asyncio.wait([running])
+        assert max(after - before for before, after in itertools.pairwise(heard)) <= 2  # the last token, and the end
+
+    monkeypatch.setattr(module, "ac", types.SimpleNamespace(to_device=lambda plan: plan, to_host=Done))
     asyncio.run(main())
 
 
@@ -257,7 +305,7 @@ def with_server(folder: Path, use: Callable[..., Awaitable[None]], **settings: s
     asyncio.run(main())
 
 
-def test_a_server_streams_answers_refuses_what_is_too_much_and_ends_in_good_order(tmp_path):
+def test_a_server_streams_answers_refuses_what_cannot_be_and_ends_in_good_order(tmp_path):
     async def use(process: asyncio.subprocess.Process, client: httpx.AsyncClient) -> None:
         # All get the answers that NumPy gives.
         found = await asyncio.gather(*(answer_of(client, text) for text in TEXTS[:8]))
@@ -275,14 +323,11 @@ def test_a_server_streams_answers_refuses_what_is_too_much_and_ends_in_good_orde
         while (await client.get("/metrics")).json()["pages"]:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
 
-        # Of too many at once some are refused, and all others are right.
+        # More than there are slots wait for one another.
         long = {"prompt": prompt_of(9), "limit": 40}
-        many = await asyncio.gather(*(answer_of(client, long) for _ in range(40)))
-        assert 503 in many
-        right = [answer for answer in many if answer != 503]
-        assert len(right) >= TINY.slots
-        assert all(answer == right[0] for answer in right)
-        check(long["prompt"], right[0])
+        for answer in await asyncio.gather(*(answer_of(client, long) for _ in range(2 * TINY.slots))):
+            assert len(answer) == 40
+            check(long["prompt"], answer)
 
         # What was accepted before a signal is answered to its end.
         begun = 0
@@ -301,43 +346,98 @@ def test_a_server_streams_answers_refuses_what_is_too_much_and_ends_in_good_orde
         tasks = [asyncio.create_task(answer_of(client, long, once(count))) for _ in range(TINY.slots)]
         await all_begun.wait()
         process.send_signal(signal.SIGTERM)
-        assert all(answer == right[0] for answer in await asyncio.gather(*tasks))
+        for answer in await asyncio.gather(*tasks):
+            assert len(answer) == 40
+            check(long["prompt"], answer)
         assert await process.wait() in (0, -signal.SIGTERM)
 
-    with_server(tmp_path, use, SERVER_WAITING="8")
+    with_server(tmp_path, use)
 
 
-def test_requests_wait_while_no_step_runs_and_too_many_are_refused(monkeypatch):
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The app, whose scheduler does its first step when the event `may_run` says so."""
     import app
 
-    monkeypatch.setattr(app, "WAITING", 2)
-    may_run = asyncio.Event()
     run = Scheduler.run
 
     async def held(self: Scheduler) -> None:
-        await may_run.wait()
+        await app.app.state.may_run.wait()
         await run(self)
 
     monkeypatch.setattr(Scheduler, "run", held)
+    monkeypatch.setattr(sys, "setswitchinterval", lambda _: None)  # it is this process's, too
+    return app
+
+
+@contextlib.asynccontextmanager
+async def within(app: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the app in this process."""
+    app.app.state.may_run = asyncio.Event()
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app.app), base_url="http://test")
+    async with app.started(app.app), client, asyncio.timeout(PATIENCE_S):
+        yield client
+
+
+async def until_waiting(client: httpx.AsyncClient, count: int) -> None:
+    while (await client.get("/metrics")).json()["waiting"] < count:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0)
+
+
+def test_requests_wait_while_no_step_runs_and_too_many_are_refused(held, monkeypatch):
+    monkeypatch.setattr(held, "WAITING", 9)
 
     async def main() -> None:
-        async with app.started(app.app):
-            transport = httpx.ASGITransport(app.app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-                asked = {"prompt": prompt_of(5), "limit": 7}
-                two = asked, asked | {"within_s": 0.001}
-                tasks = [asyncio.create_task(answer_of(client, each)) for each in two]
-                while (await client.get("/metrics")).json()["waiting"] < 2:  # noqa: ASYNC110 - nobody tells
-                    await asyncio.sleep(0)
-                assert await answer_of(client, asked) == 503
-                await asyncio.sleep(0.01)  # more than the second one has
-                may_run.set()
-                first, second = await asyncio.gather(*tasks)
-                check(asked["prompt"], first)
-                assert second == 503
-                assert (await client.get("/health")).text == "healthy"
+        async with within(held) as client:
+            asked = {"prompt": prompt_of(5), "limit": 7}
+            late = asyncio.create_task(answer_of(client, asked | {"within_s": 0.001}))
+            many = [asyncio.create_task(answer_of(client, asked)) for _ in range(20)]
+            await until_waiting(client, 9)
+            assert await late == 503  # though no step runs that could say so
+            for _ in range(20 - 8):
+                done, _ = await asyncio.wait(many, return_when=asyncio.FIRST_COMPLETED)
+                assert many.pop(many.index(done.pop())).result() == 503
+            held.app.state.may_run.set()
+            for answer in await asyncio.gather(*many):
+                check(asked["prompt"], answer)
+            assert (await client.get("/health")).text == "healthy"
 
     asyncio.run(main())
+
+
+def test_a_step_that_fails_ends_all_answers_and_turns_health_red(held, caplog):
+    async def main() -> None:
+        async with within(held) as client:
+            model, calls = held.app.state.way._model, itertools.count()
+            step = model.step
+
+            def failing(plan: Any) -> Any:
+                if next(calls) == 3:
+                    raise RuntimeError("lost")
+                return step(plan)
+
+            model.step = failing
+            asked = {"prompt": [1], "limit": 40}
+            tasks = [asyncio.create_task(client.post("/generate", json=asked)) for _ in range(TINY.slots + 2)]
+            await until_waiting(client, len(tasks))
+            held.app.state.may_run.set()
+            answers = await asyncio.gather(*tasks)
+            heard = [answer for answer in answers if answer.status_code == 200]
+            assert len(heard) == TINY.slots
+            for answer in heard:
+                lines = answer.text.split()
+                assert lines[-4:] == ["event:", "error", "data:", '"lost"']
+                assert lines[0] == "data:"  # tokens came before
+            for answer in answers:  # the others had heard nothing
+                assert answer in heard or (answer.status_code, answer.json()) == (503, {"detail": "lost"})
+            health = await client.get("/health")
+            assert (health.status_code, health.text) == (503, "no text is answered any more: RuntimeError('lost')")
+            later = await client.post("/generate", json=asked)
+            assert (later.status_code, later.json()["detail"]) == (503, "no text is answered any more: lost")
+
+    asyncio.run(main())
+    (record,) = [record for record in caplog.records if record.name == "uvicorn.error"]
+    assert str(record.exc_info[1]) == "lost"
 
 
 def test_a_client_that_has_gone_is_over_though_nothing_comes_for_it():
@@ -377,76 +477,7 @@ def test_a_text_is_over_whatever_ends_its_answer():
     asyncio.run(main())
 
 
-# --- the programs
-
-
-def test_a_load_counts_what_comes_in_its_time_from_when_it_was_due():
-    """A server that answers at once with three tokens, two of them together."""
-
-    async def main() -> tuple[Heard, list[dict[str, Any]]]:
-        asked: list[dict[str, Any]] = []
-
-        async def respond(request: httpx.Request) -> httpx.Response:
-            asked.append(json.loads(request.content))
-            if len(asked) % 5 == 0:
-                return httpx.Response(503)
-            return httpx.Response(200, text="data: [1]\n\ndata: [2, 3]\n\nevent: end\ndata:\n\n")
-
-        transport = httpx.MockTransport(respond)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            # All are due long ago, so that none is waited for: each is that late.
-            load = Load(50, 2, (2, 4), (5, 9), 10, 0, begin=-1000)
-            return await make(client, load, seed=3), asked
-
-    heard, asked = asyncio.run(main())
-    assert 50 < len(asked) < 200
-    assert all(2 <= len(one["prompt"]) <= 4 and 5 <= one["limit"] <= 9 for one in asked)
-    assert heard.refused + heard.answered == len(heard.first_s) + heard.refused
-    assert heard.refused > 5
-    assert min(heard.first_s) > 900
-    assert heard.tokens == 0  # they came long after the time that counts
-
-
-def test_figures_are_of_all_clients_and_of_what_the_server_did_meanwhile():
-    heard = [
-        {"first_s": [0.1], "between_s": [0.0, 0.02], "tokens": 300, "answered": 3, "refused": 1, "left": 0},
-        {"first_s": [0.3], "between_s": [0.04], "tokens": 100, "answered": 2, "refused": 0, "left": 1},
-    ]
-    before = {"steps": 10, "busy_s": 1.0, "cpu_s": 2.0, "now_s": 100.0, "lags_s": [9.0]}
-    after = {"steps": 60, "busy_s": 4.0, "cpu_s": 2.2, "now_s": 104.0, "lags_s": [0.001, 0.001]}
-    found = figures_of(heard, before, after, seconds=4)
-    assert found["tokens_per_s"] == 100
-    assert found["first_p50_ms"] == pytest.approx(200)
-    assert found["between_p50_ms"] == pytest.approx(20)
-    assert found["busy_percent"] == pytest.approx(75)
-    assert found["lag_p99_ms"] == pytest.approx(1)
-    assert found["cpu_s_per_1000_tokens"] == pytest.approx(0.5)
-    assert (found["steps"], found["answered"], found["refused"], found["left"]) == (50, 5, 1, 1)
-
-
-def test_an_interval_is_students():
-    mean, half = interval([1, 2, 3, 4, 5])
-    assert mean == 3
-    assert half == pytest.approx(1.963, abs=1e-3)  # 2.776 * 1.5811 / sqrt(5)
-
-
-def test_lines_are_code_alone(tmp_path, monkeypatch):
-    import compare
-
-    slot = (
-        'class Slot:\n    """Says.\n\n    More.\n    """\n\n    # why\n    x = 1  # one\n    y = (\n        2\n    )\n'
-    )
-    (tmp_path / "torch_ways.py").write_text(slot + "\n\nclass Other:\n    z = 3\n")
-    monkeypatch.setattr(compare, "HERE", tmp_path)
-    monkeypatch.setitem(compare.CODE, "a", {"torch_ways.py": ["Slot"]})
-    assert lines_of("a") == 5
-
-
-def test_aiocudas_scheduling_is_a_third_of_that_with_events_and_the_page_says_so():
-    lines = {way: lines_of(way) for way in "abcd"}
-    assert lines["d"] * 3 <= lines["c"]
-    page = (FOLDER.parents[1] / "docs" / "server.md").read_text()
-    assert "The lines are {d} for way d, {c} for c, {a} for a and {b} for b.".format(**lines) in page
+# --- the page
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -457,42 +488,5 @@ def test_the_page_has_the_sizes_of_the_models(name):
     megabytes = f"{sizes.cache_bytes / 1e6:,.{0 if sizes.cache_bytes > 1e6 else 1}f} MB"
     heads = f"{sizes.heads}, {sizes.kv_heads}"
     numbers = [sizes.layers, f"{sizes.width:,}", heads, f"{sizes.vocabulary:,}", f"{sizes.parameters:,}", megabytes]
+    numbers.append(f"{sizes.workspace_bytes / 1e9:.1f} GB")
     assert [cell.strip() for cell in row.strip("|").split("|")[1:]] == [str(number) for number in numbers]
-
-
-async def output_of(*arguments: str) -> str:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-W", "ignore", *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    printed, errors = await process.communicate()
-    assert process.returncode == 0, errors.decode()
-    return printed.decode()
-
-
-def test_the_comparison_runs_dry(tmp_path):
-    found_at = tmp_path / "found.json"
-    arguments = [
-        "--dry",
-        "--seconds",
-        "1.5",
-        "--rounds",
-        "2",
-        "--clients",
-        "1",
-        "--rates",
-        "20",
-        "--json",
-        str(found_at),
-    ]
-    printed = asyncio.run(output_of(str(FOLDER / "compare.py"), *arguments))
-    found = json.loads(found_at.read_text())
-    assert set(found["left_out"]) == {"a", "b", "c"}
-    assert found["same_answers"] == {"d": True}
-    assert len(found["runs"]) == 2
-    for run in found["runs"]:
-        assert run["way"] == "d"
-        assert run["tokens_per_s"] > 0
-        assert 0 < run["busy_percent"] <= 100
-        assert run["cpu_s_per_1000_tokens"] > 0
-        assert run["refused"] == 0
-    assert printed.splitlines()[1].startswith("d  aiocuda")

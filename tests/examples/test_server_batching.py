@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import itertools
 import random
 import sys
+import time
 from typing import Any
 
+import metering
+import numpy as np
 import pytest
+import uvloop
 from batching import Batch, LateError, RefusedError, Step, Text
 from hypothesis import given
 from hypothesis import strategies as st
-from server_machine import Event, FakeDecoder, FakeTorch, Machine, Stream, answer_to
+from server_machine import Event, FakeDecoder, FakeGraph, FakeTorch, Machine, Stream, answer_to
 from sizes import PAGE, TINY, Sizes
 
 SIZES = Sizes(
@@ -148,6 +153,8 @@ def test_numbers_of_a_model_are_those_of_its_weights():
 
 # --- PyTorch's ways
 
+WAYS = ["Synchronous", "Threads", "Overlapped"]
+
 
 @pytest.fixture
 def torch_ways(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -197,7 +204,7 @@ async def answered(module: Any, name: str, seed: int) -> list[Client]:
     return clients
 
 
-@pytest.mark.parametrize("name", ["Synchronous", "Threads", "Overlapped"])
+@pytest.mark.parametrize("name", WAYS)
 @pytest.mark.parametrize("seed", range(4))
 def test_ways_of_pytorch_answer_whatever_order_streams_take(torch_ways, name, seed):
     for client in asyncio.run(answered(torch_ways, name, seed)):
@@ -217,3 +224,125 @@ def test_a_missing_event_of_pytorchs_is_noticed(torch_ways, monkeypatch, kind, n
     assert all(was_right(torch_ways, seed) for seed in range(4))
     monkeypatch.setattr(kind, name, lambda *_: None)
     assert not all(was_right(torch_ways, seed) for seed in range(4))
+
+
+async def prepared(module: Any, name: str) -> Any:
+    module.torch = torch = FakeTorch(0)
+    way = getattr(module, name)(FakeDecoder(torch, SIZES), 100)
+    await way.warm_up()
+    return way
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_all_ways_of_pytorch_submit_a_step_before_they_wait_for_the_one_before(torch_ways, monkeypatch, name):
+    done: list[str] = []
+    for method in ("compute", "wait"):
+        real = getattr(torch_ways.Slot, method)
+
+        def noted(slot: Any, plan: np.ndarray, method: str = method, real: Any = real) -> Any:
+            done.append(method)
+            return real(slot, plan)
+
+        monkeypatch.setattr(torch_ways.Slot, method, noted)
+
+    async def main() -> None:
+        way = await prepared(torch_ways, name)
+        end: asyncio.Queue[Any] = asyncio.Queue()
+        way.add(Text([1], 5, end.put_nowait))
+        running = asyncio.create_task(way.run())
+        while await end.get() is not None:
+            pass
+        running.cancel()
+        await asyncio.wait([running])
+
+    asyncio.run(main())
+    assert done == ["compute", *["compute", "wait"] * 4, "wait"]
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_ways_of_pytorch_replay_each_graph_before_the_first_text(torch_ways, monkeypatch, name):
+    replayed: list[FakeGraph] = []
+    real = FakeGraph.replay
+
+    def noted(graph: FakeGraph) -> None:
+        replayed.append(graph)
+        real(graph)
+
+    monkeypatch.setattr(FakeGraph, "replay", noted)
+    asyncio.run(prepared(torch_ways, name))
+    assert len(set(replayed)) == len(replayed) == 2 * len(SIZES.buckets)
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_an_error_of_pytorchs_reaches_all_texts_and_ends_the_way(torch_ways, monkeypatch, name):
+    do, steps = Machine.do, itertools.count()
+
+    def failing(machine: Machine, plan: np.ndarray, bucket: int) -> np.ndarray:
+        if plan[-3] >= 0 and next(steps) == 4:  # one with a row; those before the first text have none
+            raise RuntimeError("lost")
+        return do(machine, plan, bucket)
+
+    async def main() -> None:
+        way = await prepared(torch_ways, name)
+        monkeypatch.setattr(Machine, "do", failing)
+        told: list[list[Any]] = [[] for _ in range(7)]
+        for each in told:
+            way.add(Text([1], 20, each.append))
+        with pytest.raises(RuntimeError, match="lost"):
+            await way.run()
+        await asyncio.sleep(0)  # a thread's words come by the loop
+        assert [str(each[-1]) for each in told] == ["lost"] * 7
+        with pytest.raises(RefusedError, match="no text is answered any more: lost"):
+            way.add(Text([1], 1, [].append))
+
+    asyncio.run(main())
+
+
+def test_the_synchronous_way_lets_in_what_waits_before_it_waits_itself(torch_ways):
+    async def main() -> None:
+        way = await prepared(torch_ways, "Synchronous")
+        end: asyncio.Queue[Any] = asyncio.Queue()
+        way.add(Text([1], 9, end.put_nowait))
+        turns: list[int] = []  # the steps that were done at each turn of the loop
+
+        async def count() -> None:
+            while True:
+                turns.append(way.meter.steps)
+                await asyncio.sleep(0)
+
+        tasks = [asyncio.create_task(way.run()), asyncio.create_task(count())]
+        while await end.get() is not None:
+            pass
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        assert all(turns.count(steps) == torch_ways.TURNS for steps in range(1, 8))
+
+    asyncio.run(main())
+
+
+# --- numbers
+
+
+def test_a_lag_is_from_when_the_loop_was_due_and_one_for_each_point_that_it_missed():
+    assert metering.lags_of(1_000_000_000, 3, 1_012_000_000) == [0.012, 0.007, 0.002]
+
+
+@pytest.mark.parametrize("kind", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_a_loop_that_is_held_is_late_for_each_point_of_that_time(kind):
+    async def main() -> list[float]:
+        lag = metering.LoopLag()
+        while not (lags := lag.take()):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        begin = time.monotonic_ns()
+        while time.monotonic_ns() < begin + 4 * metering.PERIOD_NS:  # the loop is held
+            pass
+        while len(lags := lag.take()) < 3:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        lag.close()
+        return lags
+
+    with asyncio.Runner(loop_factory=kind) as runner:
+        lags = runner.run(main())
+    assert lags[0] > 2 * metering.PERIOD_NS / 1e9
+    assert lags[0] - lags[1] == pytest.approx(metering.PERIOD_NS / 1e9)
