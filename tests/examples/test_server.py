@@ -175,19 +175,23 @@ def test_a_client_that_goes_away_gives_its_pages_back_at_the_next_step():
     asyncio.run(main())
 
 
-def test_the_next_plan_is_uploaded_beside_the_step_before():
+def test_the_next_plan_is_uploaded_beside_the_step_before(latch):
     async def main() -> None:
         decoder = await example.load(TINY, WEIGHTS)
         plan = empty_plan(TINY, TINY.buckets[0])
         await decoder.step(await ac.to_device(plan))
+        held = ac.Device(0).stream()
+        latch.hold(held)  # so the first step, and all that follow, are under way until the end
         uploads, futures = [], []
-        for _ in range(4):
-            op = ac.to_host(decoder.step(ac.to_device(plan)))
+        for number in range(4):
+            uploaded = ac.to_device(plan)
+            op = ac.to_host(decoder.step(uploaded.on(held) if number == 0 else uploaded))
             words = [line.split() for line in op.explain().splitlines()]
             assert [found[3] for found in words[:2]] == ["allocate", "copy"]  # and no wait before the copy
             uploads.append(words[1][2])
             futures.append(op.submit())
         assert all(one != other for one, other in itertools.pairwise(uploads))  # streams
+        latch.release()
         for future in futures:
             await future
 
