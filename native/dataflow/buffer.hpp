@@ -136,6 +136,7 @@ struct Buffer {
   std::uint32_t holders = 0;
   bool is_lent = false;      // to another library, or was: an access must ask for its borrows
   bool is_in_doubt = false;  // some of it is, or was
+  bool is_token = false;     // of a group of devices: it orders the group's calls, and takes on no doubts of others
   std::shared_ptr<Doubts> doubts;
 
   // Must an access be told to others?

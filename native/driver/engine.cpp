@@ -94,7 +94,10 @@ CUresult Engine::call_slowly(const std::function<CUresult()>& call) { return wit
 nb::object Engine::find_loss(dataflow::Op& op) {
   if (outcomes.has_failed()) {
     if (nb::object error = outcomes.find_error(op); error.is_valid()) {
-      if (op.is_done()) op.fail(error);  // so what is still to be made of it fails, too
+      if (op.is_done() && depth == 0) {  // so what is still to be made of it fails, too; a walk may be using its result
+        const std::unique_lock alone(submitting, std::try_to_lock);
+        if (alone) op.fail(error);
+      }
       return error;
     }
     if (!submission.losses.is_any()) return {};

@@ -3,6 +3,7 @@
 // Always true: work that reads bytes in doubt is in doubt itself, and so are the bytes that it writes. Guarded by the
 // GIL.
 #pragma once
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -16,6 +17,8 @@ namespace nb = nanobind;
 class Outcomes {
  public:
   bool has_failed() const { return has_failed_; }
+  // Was there ever a doubt? Then an operation remembers each submission that its result depends on.
+  bool has_any() const { return has_any_; }
 
   // The failed one about bytes that an operation is to use, or null.
   const dataflow::Doubt* find_failed(const dataflow::Use& use) const {
@@ -25,17 +28,22 @@ class Outcomes {
   void note(const dataflow::Use& use, const std::vector<dataflow::Use>& uses, dataflow::Tick now) {
     std::vector<dataflow::DoubtRef> found;
     use.buffer->doubts->each(use.span, [&](const dataflow::DoubtRef& doubt) {
-      if (doubt->state == dataflow::Doubt::State::open) found.push_back(doubt);
+      if (doubt->state != dataflow::Doubt::State::well) found.push_back(doubt);  // it may have failed meanwhile
     });
+    if (found.empty()) return;
+    forget_well();
+    std::vector<dataflow::DoubtRef>& noted = ticks_[now];
     for (const dataflow::DoubtRef& doubt : found) {
-      forget_well();
-      ticks_[now] = doubt;
+      if (std::find(noted.begin(), noted.end(), doubt) == noted.end()) noted.push_back(doubt);
       for (const dataflow::Use& each : uses)
-        if (each.writes) put(each, doubt);
+        if (each.writes && !each.buffer->is_token) put(each, doubt);
     }
   }
-  static void put(const dataflow::Use& use, const dataflow::DoubtRef& doubt) {
+  // Memory of others, such as NumPy's, comes back as somebody else's, so nothing is remembered about it.
+  void put(const dataflow::Use& use, const dataflow::DoubtRef& doubt) {
     dataflow::Buffer& buffer = *use.buffer;
+    has_any_ = true;
+    if (buffer.is_address_space()) return;
     if (!buffer.doubts) buffer.doubts = std::make_shared<dataflow::Doubts>();
     buffer.doubts->add(use.span, doubt);
     buffer.is_in_doubt = true;
@@ -52,11 +60,20 @@ class Outcomes {
   }
   // What an operation that was submitted depends on failed with; none if nothing did.
   nb::object find_error(const dataflow::Op& op) const {
-    for (const dataflow::Tick tick : op.ready) {
-      const auto found = ticks_.find(tick);
-      if (found != ticks_.end() && found->second->state == dataflow::Doubt::State::failed) return found->second->error;
-    }
     nb::object error;
+    const auto look_up = [&](const auto& ticks) {
+      for (const dataflow::Tick tick : ticks) {
+        const auto found = ticks_.find(tick);
+        if (found == ticks_.end()) continue;
+        for (const dataflow::DoubtRef& doubt : found->second)
+          if (doubt->state == dataflow::Doubt::State::failed) error = doubt->error;
+      }
+    };
+    if (op.all_ready)
+      look_up(*op.all_ready);
+    else
+      look_up(op.ready);
+    if (error.is_valid()) return error;
     if (op.is_done()) {
       dataflow::each_array_in(op.outcome, [&](const dataflow::Array& array, nb::handle) {
         if (!array.buffer || !array.buffer->is_in_doubt) return;
@@ -71,13 +88,16 @@ class Outcomes {
   // Each time their number has doubled.
   void forget_well() {
     if (ticks_.size() < forget_at_) return;
-    std::erase_if(ticks_, [](const auto& each) { return each.second->state == dataflow::Doubt::State::well; });
+    std::erase_if(ticks_, [](const auto& each) {
+      return std::all_of(each.second.begin(), each.second.end(),
+                         [](const dataflow::DoubtRef& doubt) { return doubt->state == dataflow::Doubt::State::well; });
+    });
     forget_at_ = std::max<std::size_t>(256, 2 * ticks_.size());
   }
 
-  std::map<dataflow::Tick, dataflow::DoubtRef> ticks_;
+  std::map<dataflow::Tick, std::vector<dataflow::DoubtRef>> ticks_;
   std::size_t forget_at_ = 256;
-  bool has_failed_ = false;
+  bool has_any_ = false, has_failed_ = false;
 };
 
 }  // namespace aiocuda::driver

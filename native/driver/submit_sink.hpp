@@ -111,9 +111,9 @@ class SubmitSink : public Issuing {
     return std::move(ahead()->buffer);
   }
 
-  static void put_in_doubt(const dataflow::ForeignOp& op, const std::vector<dataflow::Use>& uses) {
+  void put_in_doubt(const dataflow::ForeignOp& op, const std::vector<dataflow::Use>& uses) {
     for (const dataflow::Use& use : uses)
-      if (use.writes) Outcomes::put(use, op.doubt);
+      if (use.writes) engine_.outcomes.put(use, op.doubt);
   }
 
   // Those go first that wait for work on the host, and will touch the same memory. Not in the middle of another
@@ -343,14 +343,14 @@ class SubmitSink : public Issuing {
   }
   const Few<Tick>& ready(const Op& op) const { return op.ready; }
   void add_ready(Op& op, Tick tick) {
-    if (giving_.is_used()) [[unlikely]] {
-      if (giving_.may_lose(holds_back_)) keep_all(op, tick);
+    if (giving_.is_used() || engine_.outcomes.has_any()) [[unlikely]] {
+      if (remembers_all()) keep_all(op, tick);
     }
     op.add_ready(tick);
   }
   // The submissions that a result depends on, where its own operation remembers each.
   void inherit_all(Op& op, const Op& producer) {
-    if (!producer.all_ready || !giving_.may_lose(holds_back_)) return;
+    if (!producer.all_ready || !remembers_all()) return;
     if (!op.all_ready && op.ready.empty()) {
       op.all_ready = producer.all_ready;
     } else {
@@ -379,6 +379,8 @@ class SubmitSink : public Issuing {
   bool is_loading(nb::handle object, std::int32_t device) const {
     return on_host_ && on_host_->loading.is_of(object, device);
   }
+  // May a result still turn out to be lost, or wrong, by any of the submissions that it depends on?
+  bool remembers_all() const { return engine_.outcomes.has_any() || giving_.may_lose(holds_back_); }
   // `ready` is to get a submission: it forgets all but the last of each stream.
   [[gnu::noinline]] static void keep_all(Op& op, Tick tick) {
     if (tick.count == 0) return;

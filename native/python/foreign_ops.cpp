@@ -104,6 +104,7 @@ void bind_foreign_ops(nb::module_& module) {
       nb::kw_only(), "op_class"_a, "check_function"_a, "named"_a, "array_named"_a);
   module.def("call_op", call, "function"_a.none(), "arguments"_a, "reads"_a.none(), "writes"_a.none());
   module.def("collective_op", collective, "function"_a, "arguments"_a, "reads"_a, "writes"_a, "doubt"_a);
+  module.def("make_token", [](const dataflow::Array& array) { array.buffer->is_token = true; }, "array"_a);
   nb::class_<dataflow::Doubt>(module, "Doubt")
       .def(nb::new_([] { return std::make_shared<dataflow::Doubt>(); }))
       .def("end", [](dataflow::Doubt& doubt) { process_engine().outcomes.end(doubt); })

@@ -101,6 +101,7 @@ class Group:
         self._handles = [each.handle for each in self._streams]
         self._events = [nccl.Events(each) for each in devices]
         self._tokens = [zeros(1, "int32", device=each).sync() for each in devices]
+        _native.make_token(self._tokens[0])  # which all calls write
         deadline = time.monotonic() + timeout_s
         if place is not None:
             self._others = Others(place, ranks[0], size, self._fail, timeout_s)
