@@ -36,9 +36,9 @@ async def in_turns(makes: dict[str, Make], repeat: int) -> dict[str, float]:
 
 
 def show(title: str, size: int, seconds: dict[str, float], base: str) -> None:
-    print(f"\n{title:34} {'ms':>10} {'GB/s':>8}   of {base}")
+    print(f"\n{title:34} {'ms':>10} {'GB/s':>10}   of {base}")
     for name, each in seconds.items():
-        print(f"{name:34} {each * 1e3:10.2f} {size / each / 1e9:8.2f}   {seconds[base] / each:.2f}")
+        print(f"{name:34} {each * 1e3:10.2f} {size / each / 1e9:10.4f}   {seconds[base] / each:.2f}")
 
 
 async def measure(folder: Path, size: int, repeat: int) -> None:

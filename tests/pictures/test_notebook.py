@@ -86,8 +86,8 @@ def test_a_graph_shows_its_nodes(kernels):
 def test_a_device_shows_what_its_arrays_hold(device, used_bytes):
     before = used_bytes()
     x = ac.empty(1000, np.uint8).sync()
-    assert rows(device._repr_html_())["memory in use"] == f"{used_bytes()} bytes"
-    assert used_bytes() >= before + x.nbytes
+    assert used_bytes() >= before + x.nbytes  # on all devices
+    assert rows(device._repr_html_())["memory in use"] == f"{device.memory_info().used_bytes} bytes"
 
 
 def test_a_policy_shows_its_streams():
