@@ -517,7 +517,6 @@ def collective_op(
     writes: Sequence[Any],
     doubt: Doubt,
 ) -> Any: ...
-
 def make_token(array: Array) -> None: ...
 
 class Doubt:
