@@ -8,7 +8,7 @@
 
 namespace aiocuda::emulator::abi {
 
-// What the driver offers to such work while it runs.
+// The driver's services to such work while it runs.
 struct StreamWorkServices {
   // The context is lost: the work must come to its end.
   bool (*is_lost)(void* services);

@@ -4,7 +4,7 @@
 namespace aiocuda::emulator::nccl {
 namespace {
 
-// How often somebody who waits looks whether the others are alive. What they do wakes it at once.
+// How often a rank that waits looks whether the others are alive. Whatever they post wakes it at once.
 constexpr std::chrono::milliseconds between_looks{20};
 
 std::string in_words(RankState state) {
@@ -104,7 +104,7 @@ void Communicator::abort() noexcept {
   if (!segment_) return;
   segment_->own().state.store(RankState::aborted);
   segment_->ring();
-  // Who exchanges data now lets go of the memory of the arrays first.
+  // A thread that exchanges data now lets go of the memory of the arrays first.
   const std::lock_guard turn(turn_);
 }
 

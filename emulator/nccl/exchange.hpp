@@ -1,7 +1,6 @@
-// Collectives over the shared memory, piece by piece. In each step every rank posts the piece that others need of it,
-// waits for the pieces of all others, and makes its part of the result of them, in the order of the ranks. Always: two
-// pieces of a rank lie there at most; ranks that do not do the same find out before any of them has read the other's
-// data.
+// Collectives over the shared memory, piece by piece. In each step a rank posts the piece that the others need. Then it
+// waits for theirs, and joins all pieces in the order of the ranks. Always: a rank has two pieces there at most, and
+// ranks that do not do the same find out before any of them has read the other's data.
 #pragma once
 #include "abi/stream_work.hpp"
 #include "communicator.hpp"

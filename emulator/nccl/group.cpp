@@ -9,7 +9,7 @@
 namespace aiocuda::emulator::nccl {
 namespace {
 
-// What a group has of one communicator.
+// The calls of a group to one communicator.
 struct Calls {
   std::shared_ptr<Communicator> communicator;
   std::vector<Collective> collectives;

@@ -27,7 +27,7 @@ enum class Kind : std::uint32_t {
   point_to_point
 };
 
-// What a rank does in a step. Ranks must agree on all of it.
+// A rank's part in a step. Ranks must agree on all of it.
 struct Description {
   std::uint64_t sequence = 0;  // the n-th collective of the communicator
   Kind kind = Kind::all_reduce;

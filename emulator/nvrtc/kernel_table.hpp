@@ -34,7 +34,8 @@ class KernelTable {
   void add(KernelDeclaration kernel) { kernels_.push_back(std::move(kernel)); }
   // The kernel itself, by the type that describes it; a template has no place of its own.
   void list(std::string type, std::string name) { entries_.push_back({std::move(type), std::move(name), ""}); }
-  // What an expression names: an instance of one that was added, mostly. `waiting`: names by which a thread waits.
+  // The kernel that an expression names: an instance of one that was added, mostly. `waiting`: names by which a thread
+  // waits.
   void list_expression(const std::string& expression, const Names& waiting, bool functions_use_place);
 
   // `unit` tells this program's tables from those of others that it is linked with; `constants` is the text of the

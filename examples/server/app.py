@@ -31,7 +31,7 @@ WAITING = int(os.environ.get("SERVER_WAITING", "256"))
 
 
 class Asked(BaseModel):
-    """What a client asks for: an answer to a prompt of tokens; `within_s` is how long it waits for its first token."""
+    """A client's request: an answer to a prompt of tokens; `within_s` is how long it waits for its first token."""
 
     prompt: list[int] = Field(min_length=1)
     limit: int = Field(default=64, ge=1)

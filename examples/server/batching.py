@@ -75,7 +75,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Step:
-    """What a step does: its plan, as the kernels read it, and whose token each pick is."""
+    """One step: its plan, as the kernels read it, and whose token each pick is."""
 
     plan: NDArray[np.int32]
     takers: Sequence[Text]

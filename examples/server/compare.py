@@ -1,8 +1,14 @@
 """Compare ways to run the server: the same model, requests and HTTP front, one way after another in each round.
 
-Run on a GPU, with PyTorch:  python examples/server/compare.py --size medium --rates 10 40 --seconds 20 --json out.json
-Without a GPU:  python examples/server/compare.py --dry
-The server of each way is a process of its own, which lives through all rounds and is idle in those of the others.
+On a GPU, with PyTorch:
+
+    python examples/server/compare.py --size medium --rates 10 40 --seconds 20 --json out.json
+
+Without a GPU:
+
+    python examples/server/compare.py --dry
+
+The server of each way is a process of its own. It lives through all rounds, and is idle in those of the others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the comparison makes of its runs: figures, intervals, and whether the goals are met."""
+"""The results of the comparison: figures, intervals, and whether the goals are met."""
 
 from __future__ import annotations
 

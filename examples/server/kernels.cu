@@ -74,7 +74,7 @@ __global__ void rms_norm_picked(const __nv_bfloat16* x, const __nv_bfloat16* gai
     normalise(x + (size_t)row * width, gain, normed + (size_t)blockIdx.x * width, width);
 }
 
-// Where a row's position lies in a cache of keys or values.
+// The place of a row's position in a cache of keys or values.
 __device__ size_t place_of(const int* row, const int* tables, int pages_each, int kv_heads, int head_width) {
     const int page = tables[row[0] * pages_each + row[1] / PAGE];
     return ((size_t)page * PAGE + row[1] % PAGE) * kv_heads * head_width;

@@ -24,7 +24,7 @@ WARM = 0.2  # of the time: what comes in it is not counted
 
 @dataclass
 class Heard:
-    """What came of requests that were due, and of tokens that came, in the time that counts.
+    """The outcome of requests that were due, and of tokens that came, in the time that counts.
 
     Attributes
     ----------

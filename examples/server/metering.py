@@ -1,4 +1,4 @@
-"""What a server says of itself in numbers: steps, the time in them, the lag of the event loop, CPU seconds."""
+"""A server's numbers about itself: steps, the time in them, the lag of the event loop, CPU seconds."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ TURNS = 8  # of the event loop, in which way a sends tokens and lets in what wai
 
 
 class Slot:
-    """What a step needs while it is under way: memory on both sides, a graph for each bucket, and events."""
+    """The room of a step that is under way: memory on both sides, a graph for each bucket, and events."""
 
     def __init__(self, model: TorchDecoder, pool: Any) -> None:
         sizes = model.sizes

@@ -13,7 +13,7 @@ from sizes import Sizes, draw_weights
 
 
 class Way(Protocol):
-    """What the server needs of a way."""
+    """A way, as the server needs it."""
 
     batch: Batch
     meter: Meter

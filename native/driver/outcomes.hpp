@@ -58,7 +58,7 @@ class Outcomes {
     doubt.error = std::move(error);
     has_failed_ = true;
   }
-  // What an operation that was submitted depends on failed with; none if nothing did.
+  // The error of the collective that an operation depends on, if one has failed. The operation was submitted.
   nb::object find_error(const dataflow::Op& op) const {
     nb::object error;
     const auto look_up = [&](const auto& ticks) {

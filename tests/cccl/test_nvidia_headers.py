@@ -237,7 +237,7 @@ def test_an_instruction_that_is_not_supported_fails_with_its_name_where_it_runs(
     assert "clusterlaunchcontrol.h" in done.stderr
 
 
-# What the headers of CUDA 13.0 have in place of an instruction of newer devices, declared for each of its forms.
+# The headers of CUDA 13.0 declare this in place of an instruction of newer devices, once for each of its forms.
 OF_NEWER_DEVICES = """
 extern "C" __device__ void __cuda_ptx_newest_is_not_supported_before_SM_100__();
 template <typename = void>

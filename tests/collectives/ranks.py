@@ -43,7 +43,7 @@ def group(timeout_s=60.0):
 
 @dataclass
 class Ended:
-    """What a rank did: its exit status, what it said, and what it wrote on stderr."""
+    """The end of a rank: its exit status, what it said, and what it wrote on stderr."""
 
     status: int
     said: list[dict[str, Any]]

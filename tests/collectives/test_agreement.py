@@ -1,4 +1,4 @@
-"""What ranks say, compared: without devices and channels."""
+"""The words of ranks are compared: without devices and channels."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ class Event:
 
 
 class FakeTorch(types.SimpleNamespace):
-    """What torch_ways.py uses of PyTorch: streams whose work is done when a host waits, in an order by chance."""
+    """PyTorch as torch_ways.py uses it: streams whose work is done when a host waits, in an order by chance."""
 
     int32 = np.int32
 

@@ -30,8 +30,8 @@ import aiocuda as ac
 
 FOLDER = Path(example.__file__).parent
 PATIENCE_S = 120
-# By the reference, a token may score so much less than the best one: the highest logits are between 1/2 and 1, so they
-# are 1/256 apart as bfloat16, and other orders of the sums round a few of the numbers behind them otherwise.
+# A chosen token may score so much less than the reference's best one. The highest logits are between 1/2 and 1, where
+# numbers of bfloat16 are 1/256 apart. Sums in another order round a few of the numbers before them to a neighbour.
 NEAR = 1 / 64
 WEIGHTS = draw_weights(TINY)
 
@@ -333,7 +333,7 @@ def test_a_server_streams_answers_refuses_what_cannot_be_and_ends_in_good_order(
             assert len(answer) == 40
             check(long["prompt"], answer)
 
-        # What was accepted before a signal is answered to its end.
+        # The server answers to the end whatever it accepted before a signal.
         begun = 0
         all_begun = asyncio.Event()
 

@@ -121,7 +121,7 @@ void ProcessPage::set_state(CUprocessState state) noexcept { page_.state.store(s
 
 CUresult ProcessPage::give(const Order& order) {
   const Locked lock(descriptor_.number());
-  // Who gave the last order may have ended before it was answered.
+  // The process that gave the last order may have ended before it was answered.
   if (const CUresult error = wait_for_answer()) return error;
   page_.order = order;
   page_.given.fetch_add(1);

@@ -1,4 +1,5 @@
-// What a process shows to those that checkpoint it, itself included: its state, and a place for one order at a time.
+// The page that a process shows to those that checkpoint it, itself included: its state, and room for one order at a
+// time.
 // It is a page of a file without a name (memfd) that the process keeps open, so others find it in /proc/<pid>/fd.
 // Always: who gives an order holds the page's lock, which the system frees if he ends; one order is carried out at a
 // time, by the process's own thread.

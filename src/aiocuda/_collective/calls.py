@@ -1,4 +1,4 @@
-"""What a collective is called with, and what it gives; in words, as ranks compare it. Knows no device.
+"""A call of a collective: its arguments, its results, and the words that ranks compare. Knows no device.
 
 Always true: two ranks that do the same give the same words.
 """

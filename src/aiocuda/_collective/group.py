@@ -357,7 +357,7 @@ class Group:
         for stream in self._streams:
             stream.close()
 
-    # What is built.
+    # Operations, not yet submitted.
 
     def _checked_rank(self, rank: int, what: str) -> int:
         return between(rank, what, 0, self._size - 1)
@@ -457,7 +457,7 @@ class Group:
 
         return cast("DeviceOp[Any]", chained(build))
 
-    # What is done when one is submitted.
+    # When a collective is submitted.
 
     def _require_usable(self) -> None:
         if self._error is not None:

@@ -1,7 +1,7 @@
 """The channel beside NCCL, on which ranks of several processes say what they are about to do.
 
 Always true: each rank hears what every other one says, in the order in which that one said it, and hears when one is
-gone. Nothing here decides anything. Whoever does not know the secret of the group's id is not let in. Text of bounded
+gone. Nothing here decides anything. It lets in nobody who does not know the secret of the group's id. Text of bounded
 length comes, and never code.
 """
 

@@ -24,7 +24,7 @@ _ALL: Final = _FIRST + (1 << 31) - 1
 
 
 class Others:
-    """What one rank has to do with all others.
+    """One rank's dealings with all others.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """A thread of a group's own, which looks whether what was submitted has gone well.
 
-Always true: it looks while something is under way, and sleeps otherwise. What has passed without an error is well.
+Always true: it looks while something is under way, and sleeps otherwise. Work that passed without an error is well.
 """
 
 from __future__ import annotations

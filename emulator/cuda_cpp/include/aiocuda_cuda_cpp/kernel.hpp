@@ -97,7 +97,7 @@ template <size_t count>
 using indices = Indices<__integer_pack(count)...>;
 #endif
 
-// What a launch has for a parameter. A grid constant of a pack is a reference to it, and others are copies.
+// The form in which a launch passes a parameter. A grid constant of a pack is a reference to it, and others are copies.
 template <class A>
 using argument_of = typename remove_reference<A>::type;
 
