@@ -1,25 +1,20 @@
 """Groups of ranks, whose collectives are operations.
 
-Always true: the collectives of a process are submitted in the order in which they were built. One that was submitted is
-in doubt until the device has passed it, or the group has failed. Then whoever waits for it, or for what was made of it,
-is told why.
+Always true: the collectives of a process are submitted in the order in which they were built.
 """
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self, cast
 
 from aiocuda import _native
-from aiocuda._collective.calls import Call, Part, checked_op
+from aiocuda._collective.calls import Call, checked_op
 from aiocuda._collective.meeting import Place, open_hub
+from aiocuda._collective.members import Members
 from aiocuda._collective.order import chained
-from aiocuda._collective.others import Others
-from aiocuda._collective.watch import Flight, Watch
 from aiocuda._devices.device import Device, DeviceLike, Stream, as_ordinal
 from aiocuda._driver import nccl
 from aiocuda._ops.operation import DeviceOp
@@ -28,14 +23,7 @@ from aiocuda._values.given import between
 from aiocuda._verbs.create import empty, zeros
 from aiocuda._verbs.likeness import empty_like
 from aiocuda._verbs.tensors import as_array
-from aiocuda.errors import (
-    ArgumentTypeError,
-    ArgumentValueError,
-    CaptureError,
-    ClosedError,
-    CollectiveError,
-    DeviceMismatchError,
-)
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = ["Group", "unique_id"]
 
@@ -89,39 +77,16 @@ class Group:
         place: Place | None,
         timeout_s: float,
     ) -> None:
-        self._devices, self._ranks, self._size = tuple(devices), tuple(ranks), size
-        self._lock = threading.Lock()
-        self._error: CollectiveError | None = None
-        self._is_closed = False
-        self._is_local = place is None
-        self._others: Others | None = None
-        self._communicators: list[nccl.Communicator] = []
-        self._watch: Watch | None = None
-        self._streams: list[Stream] = [Device(each).stream() for each in devices]
-        self._handles = [each.handle for each in self._streams]
-        self._events = [nccl.Events(each) for each in devices]
+        deadline = time.monotonic() + timeout_s
+        self._members = Members(devices, ranks, size, identity, place, timeout_s)
         self._tokens = [zeros(1, "int32", device=each).sync() for each in devices]
         _native.make_token(self._tokens[0])  # which all calls write
-        deadline = time.monotonic() + timeout_s
-        if place is not None:
-            self._others = Others(place, ranks[0], size, self._fail, timeout_s)
-        self._communicators = nccl.connect(devices, ranks, size, identity)
-        self._watch = Watch(self._communicators, self._events[0], lambda said: self._fail(f"NCCL: {said}"))
-
-        def give_up() -> str | None:
-            if self._error is not None:
-                return str(self._error)
-            if time.monotonic() > deadline:
-                return f"not all of {size} ranks have joined the group within {timeout_s:g} s; are all of them started?"
-            return None
-
         try:
-            for each in self._communicators:
-                each.wait_until_ready(give_up)
+            self._members.wait_until_ready(deadline)
             # The first call connects the ranks, which takes long.
             self.barrier().sync(max(deadline - time.monotonic(), 0.001))
         except BaseException as error:
-            self._fail(f"the group was not made: {error}")
+            self._members.fail(f"the group was not made: {error}")
             self.close()
             raise
 
@@ -196,27 +161,27 @@ class Group:
     @property
     def rank(self) -> int:
         """The number of this process; 0 in a local group, which has all ranks."""
-        return self._ranks[0]
+        return self._members.ranks[0]
 
     @property
     def size(self) -> int:
         """How many ranks there are."""
-        return self._size
+        return self._members.size
 
     @property
     def is_local(self) -> bool:
         """Whether all ranks are devices of this process."""
-        return self._is_local
+        return self._members.is_local
 
     @property
     def devices(self) -> tuple[Device, ...]:
         """The devices of this process, in the order of their ranks."""
-        return tuple(Device(each) for each in self._devices)
+        return tuple(Device(each) for each in self._members.devices)
 
     def __repr__(self) -> str:
-        what = f"local, devices {list(self._devices)}" if self.is_local else f"rank {self.rank} of {self._size}"
-        ended = ", failed" if self._error is not None else ", closed" if self._is_closed else ""
-        return f"<aiocuda.collective.Group {what}{ended}>"
+        members = self._members
+        what = f"local, devices {list(members.devices)}" if self.is_local else f"rank {self.rank} of {self.size}"
+        return f"<aiocuda.collective.Group {what}{members.state_in_words()}>"
 
     def __enter__(self) -> Self:
         return self
@@ -258,7 +223,7 @@ class Group:
         CollectiveError
             The group has failed. When awaited: it failed before the collective had ended.
         """
-        return self._make(Call("all_reduce", self._size, checked_op(op)), x, out)
+        return self._make(Call("all_reduce", self.size, checked_op(op)), x, out)
 
     def all_gather(self, x: Any, *, out: Any = None) -> Any:
         """Bring the arrays of all ranks together; each rank gets all of them.
@@ -266,7 +231,7 @@ class Group:
         Otherwise as `all_reduce`. Results are of shape ``(size, *x.shape)``. Without `out`, `x` is an array and no
         operation, as its shape must be known.
         """
-        return self._make(Call("all_gather", self._size), x, out)
+        return self._make(Call("all_gather", self.size), x, out)
 
     def reduce_scatter(self, x: Any, op: str = "sum", *, out: Any = None) -> Any:
         """Join the arrays of all ranks, item by item; each rank gets its part of the result.
@@ -274,7 +239,7 @@ class Group:
         Otherwise as `all_reduce`. The first axis is cut into `size` parts, and rank n gets the n-th. Without `out`, `x`
         is an array and no operation, as its shape must be known.
         """
-        return self._make(Call("reduce_scatter", self._size, checked_op(op)), x, out)
+        return self._make(Call("reduce_scatter", self.size, checked_op(op)), x, out)
 
     def all_to_all(self, x: Any, *, out: Any = None) -> Any:
         """Send a part of each rank's array to each rank.
@@ -282,21 +247,21 @@ class Group:
         Otherwise as `all_reduce`. The first axis is cut into `size` parts. The n-th goes to rank n, which puts what
         comes from rank m at the m-th place. `out` must not be `x`.
         """
-        return self._make(Call("all_to_all", self._size), x, out)
+        return self._make(Call("all_to_all", self.size), x, out)
 
     def reduce(self, x: Any, root: int = 0, op: str = "sum", *, out: Any = None) -> Any:
         """Join the arrays of all ranks, item by item; `root` alone gets the result, and the others None.
 
         Otherwise as `all_reduce`.
         """
-        return self._make(Call("reduce", self._size, checked_op(op), self._checked_rank(root, "root")), x, out)
+        return self._make(Call("reduce", self.size, checked_op(op), self._checked_rank(root, "root")), x, out)
 
     def broadcast(self, x: Any, root: int = 0) -> Any:
         """Copy the array of one rank over those of all others.
 
         Otherwise as `all_reduce`. It yields `x`, which ranks other than `root` have written.
         """
-        return self._make(Call("broadcast", self._size, root=self._checked_rank(root, "root")), x, None)
+        return self._make(Call("broadcast", self.size, root=self._checked_rank(root, "root")), x, None)
 
     def send(self, x: Any, to: int) -> Any:
         """Send an array, or a list of them, to a rank, which calls `recv`. For groups of processes.
@@ -304,30 +269,28 @@ class Group:
         Otherwise as `all_reduce`. It yields `x`, and ends when the other rank has got it. So of two ranks that send one
         another something, one must receive first.
         """
-        return self._make(Call("send", self._size, root=self._checked_peer(to)), x, None)
+        return self._make(Call("send", self.size, root=self._checked_peer(to)), x, None)
 
     def recv(self, out: Any, source: int) -> Any:
         """Fill an array, or a list of them, with what a rank sends. For groups of processes.
 
         Otherwise as `all_reduce`. It yields `out`.
         """
-        return self._make(Call("recv", self._size, root=self._checked_peer(source)), out, None)
+        return self._make(Call("recv", self.size, root=self._checked_peer(source)), out, None)
 
     def barrier(self) -> DeviceOp[None]:
         """Wait for all ranks: the operation ends when all have come to theirs. It orders no other work.
 
         It yields None. *Raises*: as `all_reduce`.
         """
-        call = Call("all_reduce", self._size, "sum")
+        call = Call("all_reduce", self.size, "sum")
         tokens: list[list[Any]] = [[each] for each in self._tokens]
         made = self._operation(call, tokens, tokens, name="barrier")
         return cast("DeviceOp[None]", made.then(_nothing))
 
     def waits_for(self) -> str:
         """Return in words which collective is under way, and for which ranks it waits; empty if there is none."""
-        waiting = self._others.waits_for() if self._others is not None else None
-        first = self._watch.first() if self._watch is not None else None
-        return waiting or (first.words if first is not None else "")
+        return self._members.waits_for()
 
     def abort(self) -> None:
         """End the group at once, on all ranks: what is under way fails with `CollectiveError`, and so do later calls.
@@ -335,32 +298,16 @@ class Group:
         What a collective was to write, and what was made of that, is not used again. *Blocks*: while NCCL lets go of
         the devices. *Thread-safe*.
         """
-        self._fail(f"rank {self.rank} aborted the group")
+        self._members.fail(f"rank {self.rank} aborted the group")
 
     def close(self) -> None:
         """Wait for what is under way, then let go of the group. Closing twice is fine. *Blocks*: until then."""
-        with self._lock:
-            if self._is_closed:
-                return
-            self._is_closed = True
-            failed = self._error is not None
-        if not failed:
-            for each in self._streams:
-                each.synchronize().sync()
-        if self._watch is not None:
-            self._watch.settle()
-            self._watch.close()
-        if self._others is not None:
-            self._others.leave(in_peace=not failed)
-        for communicator in self._communicators:
-            communicator.destroy()
-        for stream in self._streams:
-            stream.close()
+        self._members.close()
 
     # Operations, not yet submitted.
 
     def _checked_rank(self, rank: int, what: str) -> int:
-        return between(rank, what, 0, self._size - 1)
+        return between(rank, what, 0, self.size - 1)
 
     def _checked_peer(self, rank: int) -> int:
         if self.is_local:
@@ -374,10 +321,10 @@ class Group:
 
     def _rows(self, given: Any, name: str) -> list[list[Any]]:
         """Return a list of arrays for each device."""
-        per_device = given if self.is_local else [given]
-        if not isinstance(per_device, (list, tuple)) or len(per_device) != len(self._devices):
+        per_device, count = given if self.is_local else [given], len(self._members.devices)
+        if not isinstance(per_device, (list, tuple)) or len(per_device) != count:
             raise ArgumentTypeError(
-                f"{name} is a list of {len(self._devices)} arrays, one for each device of the group, not {given!r:.80}"
+                f"{name} is a list of {count} arrays, one for each device of the group, not {given!r:.80}"
             )
         rows = [list(each) if isinstance(each, (list, tuple)) else [each] for each in per_device]
         if len({len(each) for each in rows}) != 1:
@@ -401,11 +348,12 @@ class Group:
         else:
             receives = [
                 [self._new(call, each, device) for each in row]
-                for row, device in zip(sends, self._devices, strict=True)
+                for row, device in zip(sends, self._members.devices, strict=True)
             ]
         if call.kind == "reduce":
             receives = [
-                row if rank == call.root else [None] * len(row) for row, rank in zip(receives, self._ranks, strict=True)
+                row if rank == call.root else [None] * len(row)
+                for row, rank in zip(receives, self._members.ranks, strict=True)
             ]
         made = self._operation(call, sends, receives)
         items = iter(made.unzip(sum(len(row) for row in sends)))
@@ -428,12 +376,12 @@ class Group:
     def _operation(
         self, call: Call, sends: list[list[Any]], receives: list[list[Any]], name: str = ""
     ) -> DeviceOp[Any]:
-        self._require_usable()
+        self._members.require_usable()
         doubt = _native.Doubt()
         flat_sends = [each for row in sends for each in row]
         flat_receives = [each for row in receives for each in row]
         reads, writes = [], [self._tokens[0]]
-        for rank, row, into in zip(self._ranks, sends, receives, strict=True):
+        for rank, row, into in zip(self._members.ranks, sends, receives, strict=True):
             is_root = call.root == rank
             if call.kind not in ("recv", "broadcast") or (call.kind == "broadcast" and is_root):
                 reads += row
@@ -445,7 +393,7 @@ class Group:
             half = len(arrays) // 2
             rows = [arrays[at : at + length] for at in range(0, half, length)]
             into = [arrays[half + at : half + at + length] for at in range(0, half, length)]
-            self._perform(stream, call, name, doubt, rows, into)
+            self._members.perform(stream, call, name, doubt, rows, into)
             return arrays[half:]
 
         perform.__name__ = perform.__qualname__ = f"Group.{name or call.kind}"
@@ -453,115 +401,9 @@ class Group:
         def build(before: Any) -> Any:
             # It is there for the order, and its arrays need not be kept for that.
             arguments = (before.then(_nothing) if before is not None else None, *flat_sends, *flat_receives)
-            return _native.collective_op(perform, arguments, reads, writes, doubt).on(self._streams[0])
+            return _native.collective_op(perform, arguments, reads, writes, doubt).on(self._members.streams[0])
 
         return cast("DeviceOp[Any]", chained(build))
-
-    # When a collective is submitted.
-
-    def _require_usable(self) -> None:
-        if self._error is not None:
-            raise CollectiveError(*self._error.args)
-        if self._is_closed:
-            raise ClosedError("the group was closed before this use of it; make another one")
-
-    def _part(self, call: Call, array: Any, rank: int, device: int) -> Part:
-        if array._device == _native.HOST or (array._device != device and not array._is_managed):
-            where = "the host" if array._device == _native.HOST else f"device {array._device}"
-            raise DeviceMismatchError(
-                f"{call.kind}: rank {rank} of the group is device {device}, and its array is of {where}; bring it over "
-                f"with .to({device})"
-            )
-        if not array._is_contiguous:
-            raise ArgumentValueError(
-                f"{call.kind}: an array of {array._shape} with strides {array._strides} is not in one piece; dup() it"
-            )
-        return Part(array._address, tuple(array._shape), dtypes.dtype_of(array._dtype).name)
-
-    def _perform(
-        self,
-        stream: Stream,
-        call: Call,
-        name: str,
-        doubt: _native.Doubt,
-        sends: Sequence[Sequence[Any]],
-        receives: Sequence[Sequence[Any]],
-    ) -> None:
-        words = ""
-        launched: list[tuple[nccl.Communicator, int, list[nccl.NcclCall]]] = []
-        first = stream.handle
-        handles = [first, *self._handles[1:]]
-        try:
-            self._require_usable()
-            captured = _native.is_captured(first)
-            if captured and self._others is not None:
-                raise CaptureError(
-                    f"{name or call.kind} of a group of processes cannot be part of a graph: at each launch the ranks "
-                    "would have to agree first; local groups can be captured"
-                )
-            for at, (rank, device) in enumerate(zip(self._ranks, self._devices, strict=True)):
-                sent = [self._part(call, each, rank, device) for each in sends[at]]
-                received = [None if each is None else self._part(call, each, rank, device) for each in receives[at]]
-                for one, other in zip(sent, received, strict=True):
-                    call.check(one, other)
-                of_rank = name or call.words(sent)
-                if words and of_rank != words:
-                    raise ArgumentValueError(
-                        f"the devices of the group do not do the same: rank {self._ranks[0]} calls {words}, "
-                        f"rank {rank} {of_rank}"
-                    )
-                words = of_rank
-                calls = [
-                    call.for_nccl(one, other, dtypes.dtype_of(array._dtype).itemsize)
-                    for one, other, array in zip(sent, received, sends[at], strict=True)
-                    if one.count > 0
-                ]
-                launched.append((self._communicators[at], handles[at], calls))
-        except BaseException:
-            doubt.end()
-            raise
-        flight = Flight(words, doubt)
-        if not captured and self._watch is not None:
-            self._watch.add(flight)
-        try:
-            if self._others is not None:
-                self._others.agree(first, call, words)
-            for handle in handles[1:]:
-                self._events[0].order(handle, first)
-            try:
-                nccl.launch(launched, lambda: None if self._error is None else str(self._error))
-            finally:
-                for events, handle in zip(self._events[1:], handles[1:], strict=True):
-                    events.order(first, handle)
-            if not captured:
-                flight.event = self._events[0].record(first)
-            else:
-                doubt.end()
-        except BaseException as error:
-            # Some ranks may have begun.
-            self._fail(f"{words} could not be launched: {error}")
-            if isinstance(error, Exception) and self._error is not None:
-                raise CollectiveError(*self._error.args) from error  # it may have been another rank's, just now
-            raise
-
-    def _fail(self, reason: str, are_told: bool = False, is_complete: bool = False) -> None:
-        """Have all fail that has not ended. `is_complete`: the reason says already who waits for whom."""
-        others = self._others
-        waiting = others.waits_for() if others is not None and not is_complete else None
-        with self._lock:
-            if self._error is not None or self._is_closed:
-                return
-            self._error = error = CollectiveError(reason, waiting or "")
-        # First those who wait must learn of it, then NCCL's kernels may end, and then what waits for an agreement.
-        if self._watch is not None:
-            self._watch.fail(error)
-        if others is not None and not are_told:
-            others.tell(reason)
-        for communicator in self._communicators:
-            with contextlib.suppress(RuntimeError):
-                communicator.abort()
-        if others is not None:
-            others.let_go()
 
 
 def _nothing(_: object) -> None:

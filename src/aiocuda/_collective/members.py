@@ -1,0 +1,222 @@
+"""The ranks of a group that this process has: connected, called, and ended together.
+
+Always true: a call that was submitted is in doubt until the device has passed it, or the group has failed. Then whoever
+waits for it, or for what was made of it, is told why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from aiocuda import _native
+from aiocuda._collective.calls import Call, Part
+from aiocuda._collective.meeting import Place
+from aiocuda._collective.others import Others
+from aiocuda._collective.watch import Flight, Watch
+from aiocuda._devices.device import Device, Stream
+from aiocuda._driver import nccl
+from aiocuda._values import dtypes
+from aiocuda.errors import ArgumentValueError, CaptureError, ClosedError, CollectiveError, DeviceMismatchError
+
+__all__ = ["Members"]
+
+
+class Members:
+    """One rank for each of some devices.
+
+    Parameters
+    ----------
+    devices, ranks
+        The ordinals of the devices, and the rank of each.
+    size
+        How many ranks the group has.
+    identity
+        NCCL's id of the group.
+    place
+        Where the processes of the group meet; None if all ranks are here.
+    timeout_s
+        How long it may take until all ranks have joined.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[int],
+        ranks: Sequence[int],
+        size: int,
+        identity: bytes,
+        place: Place | None,
+        timeout_s: float,
+    ) -> None:
+        self.devices, self.ranks, self.size = tuple(devices), tuple(ranks), size
+        self.is_local = place is None
+        self._timeout_s = timeout_s
+        self.streams: list[Stream] = [Device(each).stream() for each in devices]
+        self._handles = [each.handle for each in self.streams]
+        self._events = [nccl.Events(each) for each in devices]
+        self._lock = threading.Lock()
+        self._error: CollectiveError | None = None
+        self._is_closed = False
+        self._communicators: list[nccl.Communicator] = []
+        self._watch: Watch | None = None
+        self._others = Others(place, ranks[0], size, self.fail, timeout_s) if place is not None else None
+        self._communicators = nccl.connect(devices, ranks, size, identity)
+        self._watch = Watch(self._communicators, self._events[0], lambda said: self.fail(f"NCCL: {said}"))
+
+    def wait_until_ready(self, deadline: float) -> None:
+        """Wait until all ranks have joined; `deadline` is a time of `time.monotonic`."""
+
+        def give_up() -> str | None:
+            if self._error is not None:
+                return str(self._error)
+            if time.monotonic() > deadline:
+                return (
+                    f"not all of {self.size} ranks have joined the group within {self._timeout_s:g} s; are all of them "
+                    "started?"
+                )
+            return None
+
+        for each in self._communicators:
+            each.wait_until_ready(give_up)
+
+    def state_in_words(self) -> str:
+        """Return ", failed" or ", closed"; nothing if neither is so."""
+        return ", failed" if self._error is not None else ", closed" if self._is_closed else ""
+
+    def waits_for(self) -> str:
+        """Return in words which call is under way, and for which ranks it waits; empty if there is none."""
+        waiting = self._others.waits_for() if self._others is not None else None
+        first = self._watch.first() if self._watch is not None else None
+        return waiting or (first.words if first is not None else "")
+
+    def close(self) -> None:
+        """Wait for the calls under way, unless the group has failed, and let go of the ranks. Once."""
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            failed = self._error is not None
+        if not failed:
+            for each in self.streams:
+                each.synchronize().sync()
+        if self._watch is not None:
+            self._watch.settle()
+            self._watch.close()
+        if self._others is not None:
+            self._others.leave(in_peace=not failed)
+        for communicator in self._communicators:
+            communicator.destroy()
+        for stream in self.streams:
+            stream.close()
+
+    def require_usable(self) -> None:
+        """Raise `CollectiveError` if the group has failed, `ClosedError` if it was closed."""
+        if self._error is not None:
+            raise CollectiveError(*self._error.args)
+        if self._is_closed:
+            raise ClosedError("the group was closed before this use of it; make another one")
+
+    def _part(self, call: Call, array: Any, rank: int, device: int) -> Part:
+        if array._device == _native.HOST or (array._device != device and not array._is_managed):
+            where = "the host" if array._device == _native.HOST else f"device {array._device}"
+            raise DeviceMismatchError(
+                f"{call.kind}: rank {rank} of the group is device {device}, and its array is of {where}; bring it over "
+                f"with .to({device})"
+            )
+        if not array._is_contiguous:
+            raise ArgumentValueError(
+                f"{call.kind}: an array of {array._shape} with strides {array._strides} is not in one piece; dup() it"
+            )
+        return Part(array._address, tuple(array._shape), dtypes.dtype_of(array._dtype).name)
+
+    def perform(
+        self,
+        stream: Stream,
+        call: Call,
+        name: str,
+        doubt: _native.Doubt,
+        sends: Sequence[Sequence[Any]],
+        receives: Sequence[Sequence[Any]],
+    ) -> None:
+        """Submit a call behind what a stream has, with a list of arrays for each device.
+
+        The doubt has ended if it raises before anything was submitted; else the watch ends it.
+        """
+        words = ""
+        launched: list[tuple[nccl.Communicator, int, list[nccl.NcclCall]]] = []
+        first = stream.handle
+        handles = [first, *self._handles[1:]]
+        try:
+            self.require_usable()
+            captured = _native.is_captured(first)
+            if captured and self._others is not None:
+                raise CaptureError(
+                    f"{name or call.kind} of a group of processes cannot be part of a graph: at each launch the ranks "
+                    "would have to agree first; local groups can be captured"
+                )
+            for at, (rank, device) in enumerate(zip(self.ranks, self.devices, strict=True)):
+                sent = [self._part(call, each, rank, device) for each in sends[at]]
+                received = [None if each is None else self._part(call, each, rank, device) for each in receives[at]]
+                for one, other in zip(sent, received, strict=True):
+                    call.check(one, other)
+                of_rank = name or call.words(sent)
+                if words and of_rank != words:
+                    raise ArgumentValueError(
+                        f"the devices of the group do not do the same: rank {self.ranks[0]} calls {words}, "
+                        f"rank {rank} {of_rank}"
+                    )
+                words = of_rank
+                calls = [
+                    call.for_nccl(one, other, dtypes.dtype_of(array._dtype).itemsize)
+                    for one, other, array in zip(sent, received, sends[at], strict=True)
+                    if one.count > 0
+                ]
+                launched.append((self._communicators[at], handles[at], calls))
+        except BaseException:
+            doubt.end()
+            raise
+        flight = Flight(words, doubt)
+        if not captured and self._watch is not None:
+            self._watch.add(flight)
+        try:
+            if self._others is not None:
+                self._others.agree(first, call, words)
+            for handle in handles[1:]:
+                self._events[0].order(handle, first)
+            try:
+                nccl.launch(launched, lambda: None if self._error is None else str(self._error))
+            finally:
+                for events, handle in zip(self._events[1:], handles[1:], strict=True):
+                    events.order(first, handle)
+            if not captured:
+                flight.event = self._events[0].record(first)
+            else:
+                doubt.end()
+        except BaseException as error:
+            # Some ranks may have begun.
+            self.fail(f"{words} could not be launched: {error}")
+            if isinstance(error, Exception) and self._error is not None:
+                raise CollectiveError(*self._error.args) from error  # it may have been another rank's, just now
+            raise
+
+    def fail(self, reason: str, are_told: bool = False, is_complete: bool = False) -> None:
+        """Have all fail that has not ended. `is_complete`: the reason says already who waits for whom."""
+        others = self._others
+        waiting = others.waits_for() if others is not None and not is_complete else None
+        with self._lock:
+            if self._error is not None or self._is_closed:
+                return
+            self._error = error = CollectiveError(reason, waiting or "")
+        # First those who wait must learn of it, then NCCL's kernels may end, and then what waits for an agreement.
+        if self._watch is not None:
+            self._watch.fail(error)
+        if others is not None and not are_told:
+            others.tell(reason)
+        for communicator in self._communicators:
+            with contextlib.suppress(RuntimeError):
+                communicator.abort()
+        if others is not None:
+            others.let_go()
