@@ -218,20 +218,26 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) next(int* out) {
 """
 
 
-@pytest.mark.emulated_only
-def test_an_instruction_that_is_not_supported_fails_with_its_name_where_it_runs(folder: str, in_process):
+def run_with_and_without(in_process, folder: str, source: str, name: str):
+    """Launch a kernel without what is not supported, which gives 5, and then with it, which loses the device."""
     done = in_process(f"""
         import aiocuda as ac
         options = ac.CompileOptions(include_paths=[{folder!r}])
-        kernel = ac.Module.from_source({CONTROL!r}, options=options).kernel("control")
+        kernel = ac.Module.from_source({source!r}, options=options).kernel({name!r})
         print(ac.to_host(kernel(ac.zeros(1, "int32"), 0, grid=1, block=1)).sync())
         try:
             kernel(ac.zeros(1, "int32"), 1, grid=1, block=1).sync()
         except ac.errors.DeviceLostError as error:
             print(error)
     """)
-    assert done.stdout.startswith("[5]")
+    assert done.stdout.startswith("[5]"), done.stderr
     assert "CUDA_ERROR_NOT_SUPPORTED" in done.stdout
+    return done
+
+
+@pytest.mark.emulated_only
+def test_an_instruction_that_is_not_supported_fails_with_its_name_where_it_runs(folder: str, in_process):
+    done = run_with_and_without(in_process, folder, CONTROL, "control")
     assert re.search(r"clusterlaunchcontrol[._]try_cancel", done.stderr)
     assert "is not supported on the emulated driver" in done.stderr
     assert "clusterlaunchcontrol.h" in done.stderr
@@ -257,18 +263,7 @@ def test_an_instruction_of_newer_devices_fails_with_its_name_where_it_runs(tmp_p
         #include <cuda/std/__cccl/compiler.h>
         extern "C" __global__ void k(int* x, int runs) { *x = 5; if (runs) newest(x); }
     """
-    done = in_process(f"""
-        import aiocuda as ac
-        options = ac.CompileOptions(include_paths=[{str(tmp_path)!r}])
-        kernel = ac.Module.from_source({source!r}, options=options).kernel("k")
-        print(ac.to_host(kernel(ac.zeros(1, "int32"), 0, grid=1, block=1)).sync())
-        try:
-            kernel(ac.zeros(1, "int32"), 1, grid=1, block=1).sync()
-        except ac.errors.DeviceLostError as error:
-            print(error)
-    """)
-    assert done.stdout.startswith("[5]"), done.stderr
-    assert "CUDA_ERROR_NOT_SUPPORTED" in done.stdout
+    done = run_with_and_without(in_process, str(tmp_path), source, "k")
     assert "compiler.h:2: cuda::ptx::newest is not supported on the emulated driver: it needs SM_100" in done.stderr
 
 

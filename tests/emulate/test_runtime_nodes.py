@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import aiocuda as ac
-
 ADD = 'extern "C" __global__ void add(int* x, int n, int much) { if (threadIdx.x < n) x[threadIdx.x] += much; }'
 INTS = 16
 
@@ -261,9 +259,8 @@ def test_a_copy_from_array_to_array_keeps_rows_and_the_format_is_told(runtime):
         runtime("cudaFreeArray", each)
 
 
+@pytest.mark.emulated_only  # else the runtime itself takes them
 def test_nodes_of_kernels_and_copies_have_calls_of_their_own(runtime, graph):
-    if not ac.Device(0).is_emulated:
-        pytest.skip("the runtime itself takes them")
     asked = runtime.module.cudaGraphNodeParams()
     asked.type = runtime.module.cudaGraphNodeType.cudaGraphNodeTypeKernel
     error, node = runtime.module.cudaGraphAddNode(graph, None, None, 0, asked)
