@@ -12,6 +12,8 @@ import aiocuda as ac
 from aiocuda.collective import Group
 from aiocuda.errors import CollectiveError
 
+pytestmark = pytest.mark.needs_devices(2)
+
 N = 4
 
 

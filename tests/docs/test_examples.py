@@ -40,9 +40,18 @@ def examples_of(page: Path) -> list[Example]:
     ]
 
 
+NEED_DEVICES = {"docs/reference/collectives.md": 2}
 PAGES = [
     page for page in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if page.exists() and examples_of(page)
 ]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def needs_of(page: Path) -> pytest.MarkDecorator:
+    return pytest.mark.needs_devices(NEED_DEVICES.get(name_of(page), 1))
 
 
 def test_every_page_with_python_code_has_examples_that_run():
@@ -53,7 +62,7 @@ def test_every_page_with_python_code_has_examples_that_run():
 
 
 @pytest.mark.driver_refuses("cuMemAllocFromPoolAsync")  # of the page that shows what is told then
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [pytest.param(page, id=name_of(page), marks=needs_of(page)) for page in PAGES])
 def test_examples_of_the_page_run_and_print_what_it_says(page):
     names: dict[str, object] = {"__name__": "__main__"}
     for example in examples_of(page):

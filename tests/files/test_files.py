@@ -334,7 +334,7 @@ def test_what_may_not_be_opened_and_what_may_not_grow(in_process, tmp_path):
         try:
             ac.write({str(tmp_path / "large")!r}, ac.ones(1 << 20)).sync(60)
         except ac.FileError as error:
-            print(error.errno, 0 < error.found_bytes <= 1_000_000, error.asked_bytes)
+            print(error.errno, 0 <= error.found_bytes <= 1_000_000, error.asked_bytes)  # some systems write no part
         os.chmod({str(tmp_path)!r}, 0)
         if os.geteuid() == 0:
             os.seteuid(65534)
