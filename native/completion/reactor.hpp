@@ -90,7 +90,7 @@ class Reactor {
   void run() {
     prctl(PR_SET_TIMERSLACK, 1UL);  // nanoseconds; sleeps of a few microseconds are meant
     while (wait_until_busy()) {
-      Clock::time_point busy_since = Clock::now(), asked = busy_since;
+      Clock::time_point busy_since = Clock::now(), asked = busy_since, looked = busy_since;
       points_due_ = busy_since;
       while (pending_.is_busy()) {
         bool is_batch = false;
@@ -102,7 +102,8 @@ class Reactor {
         std::size_t passed = slots_.scan(tell);
         if (!points_.is_idle()) passed += ask_points(tell, busy_since);
         const auto now = Clock::now();
-        if (passed) rhythm_.note(now - busy_since);
+        if (passed) rhythm_.note(looked - busy_since);
+        looked = now;
         if (passed || was_woken_.exchange(false)) busy_since = now;
         if (passed) continue;
         if (now - asked >= ask_interval_) {

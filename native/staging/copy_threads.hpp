@@ -357,7 +357,7 @@ class CopyThreads {
   void look_out(std::unique_lock<std::mutex>& lock) {
     auto asked = Clock::now();
     while (!is_stopped_ && is_something_likely() && !has_piece()) {
-      const auto now = Clock::now();
+      const auto now = looked_ = Clock::now();
       if (now - asked >= ask_interval) {
         asked = now;
         ask();
@@ -455,7 +455,7 @@ class CopyThreads {
     Transfer& transfer = *chunk.transfer;
     --open_chunks_;
     const auto now = Clock::now();
-    rhythm_.note(now - last_event_);
+    rhythm_.note((looked_ > last_event_ ? looked_ : now) - last_event_);
     last_event_ = now;
     if (--transfer.open_chunks_) return;
     transfer.before_.clear();
@@ -489,7 +489,7 @@ class CopyThreads {
   std::vector<TransferRef> transfers_;  // that have not ended
   std::size_t open_chunks_ = 0, threads_at_files_ = 0, ended_threads_ = 0;
   Rhythm rhythm_;
-  Clock::time_point last_event_{};  // something was handed over, or finished
+  Clock::time_point last_event_{}, looked_{};  // something was handed over, or finished; a look found nothing
   bool has_lookout_ = false, is_spinning_ = false, is_stopped_ = false;
 };
 

@@ -1,6 +1,8 @@
 // When a thread that waits for a device looks again.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "rhythm.hpp"
 
 using aiocuda::Rhythm;
@@ -16,24 +18,58 @@ TEST_CASE("at first it looks without a pause, then it sleeps a 32nd of the time 
   CHECK(rhythm.pause(10s) == 500us);
 }
 
-TEST_CASE("when what came last is due again it looks without a pause") {
+TEST_CASE("when what came before is due again it looks without a pause") {
   Rhythm rhythm;
-  rhythm.note(5ms);
-  CHECK(rhythm.pause(1ms) == 31250ns);
+  for (int i = 0; i < 2; ++i) rhythm.note(5ms);
+  CHECK(rhythm.pause(0us) == 5us);  // nothing is likely yet
+  CHECK(rhythm.pause(1ms) == 125us);
   CHECK(rhythm.pause(4700us) == 100us);  // and does not sleep beyond the time when it is due
   CHECK(rhythm.pause(4799us) == 1us);
   CHECK(rhythm.pause(4800us) == 0us);
   CHECK(rhythm.pause(5199us) == 0us);
   CHECK(rhythm.pause(5200us) == 162500ns);
-  rhythm.note(800us);
-  CHECK(rhythm.pause(700us) == 0us);
-  CHECK(rhythm.pause(899us) == 0us);
-  CHECK(rhythm.pause(900us) == 28125ns);
+}
+
+TEST_CASE("the better its guesses are, the rarer it looks before the next is due, and the shorter around that") {
+  Rhythm rhythm;
+  for (int i = 0; i < 20; ++i) rhythm.note(1ms);
+  CHECK(rhythm.pause(400us) == 100us);
+  CHECK(rhythm.pause(949us) == 1us);
+  CHECK(rhythm.pause(950us) == 0us);
+  CHECK(rhythm.pause(1049us) == 0us);
+  CHECK(rhythm.pause(1050us) == 32812ns);
+}
+
+TEST_CASE("without a rhythm it is late by a 32nd at most") {
+  Rhythm rhythm;
+  for (int i = 0; i < 20; ++i) rhythm.note(i % 2 ? 520us : 1000us);  // of one kind, so nothing tells them apart
+  for (auto quiet = 50us; quiet < 400us; quiet += 50us)
+    CHECK(rhythm.pause(quiet) <= std::max<Rhythm::Duration>(Rhythm::Duration(quiet) / 32, 5us));
+}
+
+TEST_CASE("what comes next is guessed by what came before it") {
+  Rhythm rhythm;
+  for (int i = 0; i < 20; ++i) rhythm.note(i % 2 ? 30us : 2ms);
+  CHECK(rhythm.pause(800us) == 200us);  // 2 ms are next
+  CHECK(rhythm.pause(2ms) == 0us);
+  rhythm.note(2ms);
+  CHECK(rhythm.pause(0us) == 0us);  // 30 us are next
+  CHECK(rhythm.pause(2ms) == 62500ns);
+}
+
+TEST_CASE("a rhythm that has changed is learned again") {
+  Rhythm rhythm;
+  for (int i = 0; i < 20; ++i) rhythm.note(1000us);
+  rhythm.note(600us);
+  CHECK(rhythm.pause(320us) == 10us);
+  for (int i = 0; i < 30; ++i) rhythm.note(600us);
+  CHECK(rhythm.pause(320us) == 80us);
+  CHECK(rhythm.pause(600us) == 0us);
 }
 
 TEST_CASE("a time of rest that was long is no reason to look on for long") {
   Rhythm rhythm;
-  rhythm.note(60s);
+  for (int i = 0; i < 2; ++i) rhythm.note(60s);
   CHECK(rhythm.pause(60s - 201us) == 1us);
   CHECK(rhythm.pause(60s) == 0us);
   CHECK(rhythm.pause(60s + 200us) == 500us);
