@@ -29,6 +29,8 @@ typedef struct cudaGraphicsResource* cudaGraphicsResource_t;
 typedef unsigned long long cudaGraphConditionalHandle;
 typedef void (*cudaHostFn_t)(void* userData);
 }
+#define cudaStreamLegacy ((cudaStream_t)0x1)
+#define cudaStreamPerThread ((cudaStream_t)0x2)
 
 typedef enum cudaError cudaError_t;
 
