@@ -60,7 +60,7 @@ const char* result_name(int result) {
 
 namespace {
 
-// The version of CUDA whose NVRTC this answers for; the emulated driver reports the same.
+// The version of CUDA whose NVRTC this answers for. The emulated driver's is newer, as a driver's may be.
 constexpr int version_major = 13;
 constexpr int version_minor = 0;
 constexpr std::size_t default_pch_heap_bytes = 256u << 20;

@@ -1,5 +1,5 @@
-// The enumerations and flags of the CUDA runtime, which every program knows without a header. Headers that kernels share
-// with host code mention them. Their numbers are CUDA 13.5's.
+// The enumerations and flags of the CUDA runtime, which every program knows without a header. Headers that kernels
+// share with host code mention them. Their numbers are CUDA 13.5's.
 #pragma once
 
 // clang-format off
