@@ -30,8 +30,8 @@ using dlpack::Managed;
 using dlpack::ManagedVersioned;
 
 // All that a borrower points to.
-struct Lent {
-  Lent(const Array& lent, nb::object keeps_stream)
+struct LentByDlpack {
+  LentByDlpack(const Array& lent, nb::object keeps_stream)
       : array(lent), keeper(std::move(keeps_stream)), shape(lent.shape), strides(lent.shape.size()) {}
   const Array array;
   const nb::object keeper;
@@ -43,7 +43,7 @@ struct Lent {
 
 template <class Capsule>
 void end(Capsule* managed) {
-  process_engine().lending.give_back(static_cast<Lent*>(managed->context)->borrow);
+  process_engine().lending.give_back(static_cast<LentByDlpack*>(managed->context)->borrow);
 }
 
 template <class Capsule>
@@ -89,7 +89,7 @@ ManagedVersioned& lend(const Array& array, Terms terms) {
   Engine& engine = process_engine();
   const LentType type = terms.item_type ? *terms.item_type : type_of(array);
   const bool lasts = terms.keeper.is_valid();
-  auto lent = std::make_shared<Lent>(array, std::move(terms.keeper));
+  auto lent = std::make_shared<LentByDlpack>(array, std::move(terms.keeper));
   const auto item_bytes = static_cast<std::int64_t>(dataflow::dtypes[array.dtype].size_bytes);
   for (std::size_t axis = 0; axis < lent->strides.size(); ++axis) lent->strides[axis] = array.stride(axis) / item_bytes;
   const bool has_axes = !lent->shape.empty();
@@ -145,7 +145,7 @@ void bind_dlpack(nb::module_& module) {
                                                    minor,
                                                    type});
         PyObject* const capsule =
-            is_versioned ? capsule_of(versioned) : capsule_of(static_cast<Lent*>(versioned.context)->managed);
+            is_versioned ? capsule_of(versioned) : capsule_of(static_cast<LentByDlpack*>(versioned.context)->managed);
         if (!capsule) {
           versioned.deleter(&versioned);
           throw nb::python_error();
