@@ -286,8 +286,8 @@ class Members:
             others.let_go()
 
     def _abort_ranks(self) -> None:
-        # NCCL marks a communicator first, so that its kernels end. Then it may wait for them, and for what their streams
-        # wait for: an agreement, or work that needs this very thread. So its end is waited for, but not long.
+        # NCCL marks a communicator first, so that its kernels end. Then it may wait for them, and for what their
+        # streams wait for: an agreement, or work that needs this very thread. So it gets a thread, and a second.
         with self._lock:
             if self._is_aborting or not self._communicators:
                 return

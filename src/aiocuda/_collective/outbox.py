@@ -1,8 +1,8 @@
 """What is on its way to one connection: whoever puts it there never waits for the one who takes it.
 
 Always true: bytes go out in the order in which they were put. A connection whose other end takes nothing for long is
-shut down, so that its reader tells that the other end is gone. A forked child has none of the connections of its parent,
-so the parent's end is heard of.
+shut down, so that its reader tells that the other end is gone. A forked child has none of its parent's connections, so
+the parent's end is heard of.
 """
 
 from __future__ import annotations

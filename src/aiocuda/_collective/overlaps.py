@@ -40,16 +40,16 @@ def check_overlaps(
     reads: list[tuple[Part, tuple[int, int]]] = []
     writes: list[tuple[Part, tuple[int, int]]] = []
     for rank, sent, received in zip(ranks, sends, receives, strict=True):
-        for place, (one, other) in enumerate(zip(sent, received, strict=True)):
+        for place, (one, into) in enumerate(zip(sent, received, strict=True)):
             if one.count and call.reads(rank):
                 reads.append((one, (rank, place)))
-            if other is not None and other.count and call.writes(rank):
-                writes.append((other, (rank, place)))
+            if into is not None and into.count and call.writes(rank):
+                writes.append((into, (rank, place)))
     writes.sort(key=lambda each: each[0].address)
     for (before, _), (after, where) in pairwise(writes):
         if after.address < before.end:
             raise ArgumentValueError(
-                f"{call.kind}: rank {where[0]} writes {before} and {after}, which share memory; give arrays that are apart"
+                f"{call.kind}: rank {where[0]} writes {before} and {after}, which share memory; give others"
             )
     starts = [each.address for each, _ in writes]
     for read, its_place in reads:
