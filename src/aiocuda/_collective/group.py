@@ -423,7 +423,7 @@ class Group:
             if call.reads(rank):
                 reads += row
             if call.writes(rank):
-                writes += [each for each in into if each is not None and not any(each is other for other in writes)]
+                writes += [each for each in into if each is not None and each is not self._tokens[0]]
         length = len(sends[0])
         key: Key | None = None
 
