@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "../dataflow/doubt.hpp"
 #include "../driver/refused.hpp"
 #include "arrays.hpp"
 #include "places.hpp"
@@ -86,6 +87,7 @@ LentType type_of(const Array& array) {
 }  // namespace
 
 ManagedVersioned& lend(const Array& array, Terms terms) {
+  require_well(array);
   Engine& engine = process_engine();
   const LentType type = terms.item_type ? *terms.item_type : type_of(array);
   const bool lasts = terms.keeper.is_valid();
@@ -117,6 +119,12 @@ ManagedVersioned& lend(const Array& array, Terms terms) {
 bool is_for_reading(const Array& array) {
   return array.buffer && array.buffer->claims &&
          array.buffer->claims->against_access(array.region(), true, array.group.get()) != nullptr;
+}
+
+void require_well(const Array& array) {
+  if (!array.buffer->is_in_doubt) return;
+  if (const dataflow::Doubt* const failed = array.buffer->doubts->find_failed(array.span()))
+    driver::raise_exception(failed->error);
 }
 
 void require_at_rest(const Array& array) {
@@ -178,6 +186,7 @@ void bind_dlpack(nb::module_& module) {
   });
   module.def("is_for_reading", is_for_reading);
   module.def("require_at_rest", require_at_rest);
+  module.def("require_well", require_well);
   // Does a function of `call` run on this thread?
   module.def("is_in_call", [] { return driver::InCall::current() != nullptr; });
   // Is a stream captured, by its handle? A default stream is the one of the current context.
