@@ -110,9 +110,7 @@ def test_a_product_behind_two_goes_on_with_one_of_their_workspaces(products):
 
 
 def test_products_in_a_loop_share_a_workspace_in_it(products):
-    one_more = ac.kernel(
-        'extern "C" __global__ void one_more(float* x) { x[threadIdx.x] += 1; }', signature="float* x"
-    )
+    one_more = ac.kernel('extern "C" __global__ void one_more(float* x) { x[threadIdx.x] += 1; }', signature="float* x")
 
     def body(x: Any) -> Any:
         return chain(one_more(chain(x, 2), grid=1, block=N * N), 2)

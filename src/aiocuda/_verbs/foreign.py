@@ -73,8 +73,8 @@ def call_with_workspace(
     Parameters
     ----------
     function, *arguments, reads, writes
-        As for `call`. The function gets the memory behind its arguments, as an array of bytes. Its contents are whatever
-        was there, and functions that come later may overwrite it.
+        As for `call`. The function gets the memory behind its arguments, as an array of bytes. It holds whatever was
+        there, and functions that come later may overwrite it.
     workspace_bytes
         How much, 1 or more.
     """
