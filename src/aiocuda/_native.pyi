@@ -509,7 +509,11 @@ def set_foreign_ops(
     array_named: Callable[[Any, str], Array | Op],
 ) -> None: ...
 def call_op(
-    function: Callable[..., Any], arguments: tuple[Any, ...], reads: Sequence[Any], writes: Sequence[Any]
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    reads: Sequence[Any],
+    writes: Sequence[Any],
+    workspace: tuple[int, int] = ...,
 ) -> Any: ...
 def collective_op(
     function: Callable[..., Any],
