@@ -12,7 +12,7 @@ namespace aiocuda::emulator {
 
 class Context;
 
-inline constexpr int driver_version = 13000;
+inline constexpr int driver_version = 13050;
 
 // CUDA_SUCCESS once cuInit has succeeded in this very process; CUDA_ERROR_NOT_INITIALIZED before,
 // and for ever in a child forked after it.

@@ -175,12 +175,15 @@ int attribute_value(CUdevice_attribute attribute, CUdevice device) {
   }
 }
 
+// Of CUDA 13.5, whatever cuda.h this was built with. Those that it does not name are 0: none of them is supported.
+constexpr int newest_attribute = 161;
+
 }  // namespace
 
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
   if (const CUresult error = check_device(device)) return error;
   if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (attribute <= 0 || attribute >= CU_DEVICE_ATTRIBUTE_MAX) return CUDA_ERROR_INVALID_VALUE;
+  if (attribute <= 0 || attribute > newest_attribute) return CUDA_ERROR_INVALID_VALUE;
   *value = attribute_value(attribute, device);
   return CUDA_SUCCESS;
 }

@@ -1,13 +1,12 @@
-// The resources of devices, and green contexts of them. An emulated multiprocessor is a thread that runs blocks; a
-// green context keeps the number of those that it was given, and its kernels run on all of them.
+// The API of green contexts. A green context keeps the resources that it was given, and its kernels run on all
+// multiprocessors.
 #include "green_context.hpp"
 
 #include <algorithm>
-#include <cstring>
 
 #include "capture/capture.hpp"
-#include "device.hpp"
 #include "event.hpp"
+#include "newer_api.hpp"
 
 namespace aiocuda::emulator {
 namespace {
@@ -93,59 +92,7 @@ using namespace aiocuda::emulator;
 
 namespace {
 
-// What a resource says beside its public members.
-struct Internal {
-  static constexpr std::uint32_t right_magic = 0x61696f63;
-  std::uint32_t magic = right_magic;
-  std::int32_t device = 0;
-  std::uint32_t is_of_split = 0;  // it cannot be split again before a green context is made of it
-};
-
-// Multiprocessors come in groups, as a GPU's do, where there are enough of them.
-unsigned group_size() {
-  const int count = multiprocessor_count();
-  return count >= 16 ? 8 : count >= 4 ? 2 : 1;
-}
-unsigned least_group_size() { return std::min(group_size(), 2U); }
-
-CUdevResource make_resource(CUdevice device, unsigned multiprocessors, bool is_of_split) {
-  CUdevResource made;
-  std::memset(static_cast<void*>(&made), 0, sizeof made);
-  if (multiprocessors == 0) return made;  // of the invalid type
-  made.type = CU_DEV_RESOURCE_TYPE_SM;
-  made.sm.smCount = multiprocessors;
-  if (!is_of_split) made.sm.minSmPartitionSize = made.sm.smCoscheduledAlignment = group_size();
-  Internal internal;
-  internal.device = device;
-  internal.is_of_split = is_of_split ? 1 : 0;
-  static_assert(sizeof internal <= sizeof made._internal_padding);
-  std::memcpy(made._internal_padding, &internal, sizeof internal);
-  return made;
-}
-
-bool read(const CUdevResource& resource, Internal& internal) {
-  std::memcpy(static_cast<void*>(&internal), resource._internal_padding, sizeof internal);
-  return internal.magic == Internal::right_magic;
-}
-
-CUresult check_type(const CUdevResource* resource, CUdevResourceType type) {
-  if (resource == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return type == CU_DEV_RESOURCE_TYPE_SM ? CUDA_SUCCESS : CUDA_ERROR_INVALID_RESOURCE_TYPE;
-}
-
-unsigned all_multiprocessors() { return static_cast<unsigned>(multiprocessor_count()); }
-
-// What green contexts are made of. There is no function that ends one.
-struct Description {
-  CUdevice device;
-  unsigned multiprocessors;
-};
-using DescriptionTable = HandleTable<Description, CUdevResourceDesc>;
-
-DescriptionTable& descriptions() {
-  static auto& table = *new DescriptionTable;
-  return table;
-}
+constexpr unsigned no_flags = 0;  // CU_GREEN_CTX_NONE, since CUDA 13.1
 
 CUresult find(CUgreenCtx handle, std::shared_ptr<GreenContext>& found) {
   if (const CUresult error = check_initialised()) return error;
@@ -156,82 +103,40 @@ CUresult find(CUgreenCtx handle, std::shared_ptr<GreenContext>& found) {
 
 }  // namespace
 
-CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUdevResourceType type) {
-  if (const CUresult error = check_device(device)) return error;
-  if (const CUresult error = check_type(resource, type)) return error;
-  *resource = make_resource(device, all_multiprocessors(), false);
-  return CUDA_SUCCESS;
-}
-
 CUresult cuCtxGetDevResource(CUcontext handle, CUdevResource* resource, CUdevResourceType type) {
   if (const CUresult error = check_initialised()) return error;
   const auto context = contexts().find(handle);
   if (!context) return CUDA_ERROR_INVALID_CONTEXT;
-  if (const CUresult error = check_type(resource, type)) return error;
   const auto green = green_context_of(handle);
-  *resource = make_resource(context->device(), green ? green->multiprocessors() : all_multiprocessors(), false);
-  return CUDA_SUCCESS;
+  return make_resource(green ? green->resources() : all_resources(context->device()), type, resource);
 }
 
 CUresult cuGreenCtxGetDevResource(CUgreenCtx handle, CUdevResource* resource, CUdevResourceType type) {
   std::shared_ptr<GreenContext> green;
   if (const CUresult error = find(handle, green)) return error;
-  if (const CUresult error = check_type(resource, type)) return error;
-  *resource = make_resource(green->primary().device(), green->multiprocessors(), false);
-  return CUDA_SUCCESS;
+  return make_resource(green->resources(), type, resource);
 }
 
-CUresult cuDevSmResourceSplitByCount(CUdevResource* result, unsigned* groups, const CUdevResource* input,
-                                     CUdevResource* remaining, unsigned flags, unsigned least_count) {
-  if (const CUresult error = check_initialised()) return error;
-  if (groups == nullptr || input == nullptr || (result != nullptr && *groups == 0)) return CUDA_ERROR_INVALID_VALUE;
-  Internal internal;
-  if (input->type != CU_DEV_RESOURCE_TYPE_SM || !read(*input, internal)) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
-  const unsigned count = input->sm.smCount;
-  if (internal.is_of_split != 0 || least_count > count) {
-    if (result == nullptr) *groups = 0;
-    return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
-  }
-  const bool is_fine = (flags & CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING) != 0;
-  const unsigned unit = is_fine ? least_group_size() : group_size();
-  // A last group may be all that there is, though it is no multiple.
-  const unsigned size = std::min((std::max(least_count, 1U) + unit - 1) / unit * unit, count);
-  const unsigned most = count / size;
-  const unsigned made = result == nullptr ? most : std::min(*groups, most);
-  for (unsigned each = 0; result != nullptr && each < made; ++each)
-    result[each] = make_resource(internal.device, size, true);
-  *groups = made;
-  if (remaining != nullptr) *remaining = make_resource(internal.device, count - made * size, true);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* description, CUdevResource* resources, unsigned count) {
-  if (const CUresult error = check_initialised()) return error;
-  if (description == nullptr || resources == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
-  auto made = std::make_shared<Description>();
-  for (unsigned each = 0; each < count; ++each) {
-    Internal internal;
-    if (resources[each].type != CU_DEV_RESOURCE_TYPE_SM || !read(resources[each], internal))
-      return CUDA_ERROR_INVALID_RESOURCE_TYPE;
-    if (each != 0 && internal.device != made->device) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
-    made->device = internal.device;
-    made->multiprocessors += resources[each].sm.smCount;
-  }
-  *description = descriptions().add(std::move(made));
-  return CUDA_SUCCESS;
+CUresult cuStreamGetDevResource(CUstream handle, CUdevResource* resource, CUdevResourceType type) {
+  std::shared_ptr<Stream> stream;
+  if (const CUresult error = resolve_stream(handle, stream)) return error;
+  if (resource == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+  const auto green = green_context_of(*stream);
+  return make_resource(green ? green->resources() : all_resources(stream->context().device()), type, resource);
 }
 
 CUresult cuGreenCtxCreate(CUgreenCtx* handle, CUdevResourceDesc given, CUdevice device, unsigned flags) {
   if (const CUresult error = check_device(device)) return error;
-  const auto description = descriptions().find(given);
-  if (handle == nullptr || !description || description->device != device || flags != CU_GREEN_CTX_DEFAULT_STREAM)
+  const auto described = described_resources(given);
+  if (handle == nullptr || !described || described->device != device ||
+      (flags != CU_GREEN_CTX_DEFAULT_STREAM && flags != no_flags))
     return CUDA_ERROR_INVALID_VALUE;
   CUcontext primary = nullptr;
   if (const CUresult error = cuDevicePrimaryCtxRetain(&primary, device)) return error;
   auto context = contexts().find(primary);
   if (!context) return CUDA_ERROR_INVALID_CONTEXT;  // another thread has reset it
-  const unsigned multiprocessors = std::min(description->multiprocessors, all_multiprocessors());
-  const auto made = std::make_shared<GreenContext>(context, multiprocessors);
+  const auto made = std::make_shared<GreenContext>(context, *described);
   {
     auto& [mutex, all] = known();
     const std::lock_guard lock(mutex);

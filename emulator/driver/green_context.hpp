@@ -1,4 +1,4 @@
-// Green contexts: a part of a device's multiprocessors, as programs are told of it. Always: a green context's streams,
+// Green contexts: a part of a device's resources, as programs are told of it. Always: a green context's streams,
 // events and memory are the primary context's; its CUcontext is one more name of that one, by which it is told apart.
 #pragma once
 #include <atomic>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "context.hpp"
+#include "device_resource.hpp"
 #include "handle_table.hpp"
 #include "stream.hpp"
 
@@ -15,12 +16,12 @@ namespace aiocuda::emulator {
 
 class GreenContext {
  public:
-  GreenContext(std::shared_ptr<Context> primary, unsigned multiprocessors)
-      : primary_(std::move(primary)), multiprocessors_(multiprocessors), id_(next_id()) {}
+  GreenContext(std::shared_ptr<Context> primary, const DeviceResources& resources)
+      : primary_(std::move(primary)), resources_(resources), id_(next_id()) {}
 
   Context& primary() const noexcept { return *primary_; }
   const std::shared_ptr<Context>& shared_primary() const noexcept { return primary_; }
-  unsigned multiprocessors() const noexcept { return multiprocessors_; }
+  const DeviceResources& resources() const noexcept { return resources_; }
   std::uint64_t id() const noexcept { return id_; }
   CUgreenCtx handle() const noexcept { return reinterpret_cast<CUgreenCtx>(const_cast<GreenContext*>(this)); }
   // Another address, so that no handle is both.
@@ -38,7 +39,7 @@ class GreenContext {
 
  private:
   const std::shared_ptr<Context> primary_;
-  const unsigned multiprocessors_;
+  const DeviceResources resources_;
   const std::uint64_t id_;
   std::atomic<bool> ended_{false};
   mutable std::mutex mutex_;

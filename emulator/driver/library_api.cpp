@@ -3,6 +3,7 @@
 
 #include "capture/capture.hpp"
 #include "module.hpp"
+#include "newer_api.hpp"
 
 using namespace aiocuda::emulator;
 
@@ -157,6 +158,16 @@ CUresult cuKernelGetParamInfo(CUkernel handle, std::size_t index, std::size_t* o
   if (offset == nullptr || index >= parameters.size()) return CUDA_ERROR_INVALID_VALUE;
   *offset = parameters[index].offset_bytes;
   if (bytes != nullptr) *bytes = parameters[index].size_bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuKernelGetParamCount(CUkernel handle, std::size_t* count) {
+  const Entry entry = enter();
+  if (!entry) return entry.error();
+  std::shared_ptr<Kernel> kernel;
+  if (const CUresult error = resolve_kernel(handle, kernel)) return error;
+  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *count = kernel->description().parameters.size();
   return CUDA_SUCCESS;
 }
 

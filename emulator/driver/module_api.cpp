@@ -3,6 +3,7 @@
 
 #include "capture/capture.hpp"
 #include "module.hpp"
+#include "newer_api.hpp"
 #include "settings.hpp"
 
 using namespace aiocuda::emulator;
@@ -155,6 +156,14 @@ CUresult cuFuncGetParamInfo(CUfunction handle, std::size_t index, std::size_t* o
   if (offset == nullptr || index >= parameters.size()) return CUDA_ERROR_INVALID_VALUE;
   *offset = parameters[index].offset_bytes;
   if (bytes != nullptr) *bytes = parameters[index].size_bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuFuncGetParamCount(CUfunction handle, std::size_t* count) {
+  std::shared_ptr<Function> function;
+  if (const CUresult error = enter_with_function(handle, function)) return error;
+  if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *count = function->description().parameters.size();
   return CUDA_SUCCESS;
 }
 

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "api.hpp"
+#include "newer_api.hpp"
 #include "proc_table.hpp"
 
 namespace aiocuda::emulator {

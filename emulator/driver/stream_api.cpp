@@ -8,6 +8,7 @@
 #include "holding.hpp"
 #include "host_function.hpp"
 #include "memory/memory.hpp"
+#include "newer_api.hpp"
 #include "stream.hpp"
 
 namespace aiocuda::emulator {
@@ -168,11 +169,15 @@ CUresult cuStreamGetCtx_v2(CUstream handle, CUcontext* context, CUgreenCtx* gree
 }
 
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* user_data) {
+  return cuLaunchHostFunc_v2(handle, function, user_data, host_task_blocking);
+}
+
+CUresult cuLaunchHostFunc_v2(CUstream handle, CUhostFn function, void* user_data, unsigned mode) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(handle, stream)) return error;
-  if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (function == nullptr || !is_host_task_mode(mode)) return CUDA_ERROR_INVALID_VALUE;
   const auto captured = capture::instead_of_work(*stream, [&](graph::ParametersPointer& made) {
-    made = std::make_shared<graph::HostParameters>(CUDA_HOST_NODE_PARAMS{function, user_data});
+    made = std::make_shared<graph::HostParameters>(CUDA_HOST_NODE_PARAMS{function, user_data}, mode);
     return CUDA_SUCCESS;
   });
   if (captured) return *captured;

@@ -8,6 +8,7 @@
 
 #include "api.hpp"
 #include "device.hpp"
+#include "newer_api.hpp"
 
 using namespace aiocuda::emulator;
 
@@ -213,5 +214,16 @@ CUresult cuTensorMapReplaceAddress(CUtensorMap* map, void* address) {
   if (given % alignment != 0) return CUDA_ERROR_INVALID_VALUE;
   packed.address = given;
   write(packed, *map);
+  return CUDA_SUCCESS;
+}
+
+// Classes choose how addresses out of bounds are made on newer devices than these. Here all are the small one.
+CUresult cuTensorMapSetAllocationClass(CUtensorMap* map, CUtensorMapAllocClass asked,
+                                       CUtensorMapAllocClass* effective) {
+  if (effective != nullptr) *effective = CU_TENSOR_MAP_ALLOC_CLASS_SMALL;
+  if (const CUresult error = check_initialised()) return error;
+  const int number = asked;
+  if (map == nullptr || number < CU_TENSOR_MAP_ALLOC_CLASS_AUTO || number > CU_TENSOR_MAP_ALLOC_CLASS_LARGE)
+    return CUDA_ERROR_INVALID_VALUE;
   return CUDA_SUCCESS;
 }

@@ -19,7 +19,7 @@ namespace {
 std::atomic<int> initialised{0};
 
 // The CUDA version that the emulated driver reports, and the branch of NVIDIA's driver that came with it.
-constexpr int cuda_version = 13000;
+constexpr int cuda_version = 13050;
 constexpr char driver_version[] = "580.0";
 constexpr char nvml_version[] = "13.580.0";
 constexpr char driver_branch[] = "aiocuda_emulated";

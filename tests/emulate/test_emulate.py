@@ -134,7 +134,7 @@ except nvml.NotSupportedError:
 
 def test_nvml_tells_what_the_driver_tells(emulate):
     done = emulate(MANAGEMENT)
-    assert done.stdout.strip() == "2 13000 Emulated CUDA device (CPU)", done.stderr
+    assert done.stdout.strip() == "2 13050 Emulated CUDA device (CPU)", done.stderr
 
 
 def test_a_kernel_that_runs_is_utilisation(emulate):

@@ -27,6 +27,7 @@ class Executable : public std::enable_shared_from_this<Executable> {
   Executable& operator=(const Executable&) = delete;
 
   std::uint64_t flags() const noexcept { return flags_; }
+  std::uint64_t id() const noexcept { return id_; }  // no graph's and no other executable's
   // Takes its places in the stores of its devices, once. Waits, where a store is full, until that device has done its
   // work; so not under graphs_mutex(), which replays need to end.
   void take_places();
@@ -68,6 +69,7 @@ class Executable : public std::enable_shared_from_this<Executable> {
   EventBindings bind_events() const;
   CUgraphExec handle_for_device() const noexcept;  // null: the device cannot launch it
 
+  const std::uint64_t id_ = next_id();
   const std::uint64_t flags_;
   const std::shared_ptr<std::atomic<int>> executables_;  // of the graph that it was made from
   mutable std::mutex mutex_;

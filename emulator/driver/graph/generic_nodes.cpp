@@ -4,6 +4,7 @@
 #include "graph/calls.hpp"
 #include "graph/conditional.hpp"
 #include "graph/graph_memory.hpp"
+#include "newer_api.hpp"
 
 namespace aiocuda::emulator::graph {
 namespace {
@@ -22,7 +23,7 @@ std::size_t own_bytes(CUgraphNodeType type) {
     case CU_GRAPH_NODE_TYPE_MEMSET:
       return sizeof(CUDA_MEMSET_NODE_PARAMS_v2);
     case CU_GRAPH_NODE_TYPE_HOST:
-      return sizeof(CUDA_HOST_NODE_PARAMS_v2);
+      return sizeof(HostNodeParameters);
     case CU_GRAPH_NODE_TYPE_GRAPH:
       return sizeof(CUDA_CHILD_GRAPH_NODE_PARAMS);
     case CU_GRAPH_NODE_TYPE_EMPTY:
@@ -76,6 +77,29 @@ CUresult make_child(CUgraph handle, CUgraphChildGraphNodeOwnership ownership, co
   return CUDA_SUCCESS;
 }
 
+namespace {
+
+CUresult make_host(const CUgraphNodeParams& given, ParametersPointer& made) {
+  HostNodeParameters host;
+  std::memcpy(&host, &given.host, sizeof host);
+  if (host.function == nullptr || !is_host_task_mode(host.sync_mode)) return CUDA_ERROR_INVALID_VALUE;
+  if (host.preferred != nullptr && !contexts().find(host.preferred)) return CUDA_ERROR_INVALID_CONTEXT;
+  made = std::make_shared<HostParameters>(CUDA_HOST_NODE_PARAMS{host.function, host.user_data}, host.sync_mode,
+                                          host.preferred);
+  return CUDA_SUCCESS;
+}
+
+// Since CUDA 13.4: a function's context is not ignored beside the context that the node asks for.
+CUresult check_kernel_context(const CUgraphNodeParams& given) {
+  if (given.type != CU_GRAPH_NODE_TYPE_KERNEL || given.kernel.func == nullptr || given.kernel.ctx == nullptr)
+    return CUDA_SUCCESS;
+  const auto function = functions().find(given.kernel.func);
+  if (!function) return CUDA_ERROR_INVALID_HANDLE;
+  return contexts().find(given.kernel.ctx).get() == &function->context() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+}  // namespace
+
 CUresult make_parameters(CUgraphNodeParams& given, const Graph& graph, const NodeParameters* same_node,
                          ParametersPointer& made) {
   if (!is_rest_zero(given)) return CUDA_ERROR_INVALID_VALUE;
@@ -100,9 +124,7 @@ CUresult make_parameters(CUgraphNodeParams& given, const Graph& graph, const Nod
       return FillParameters::make({address, pitch, value, element, width, height}, std::move(context), made);
     }
     case CU_GRAPH_NODE_TYPE_HOST:
-      if (given.host.fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
-      made = std::make_shared<HostParameters>(CUDA_HOST_NODE_PARAMS{given.host.fn, given.host.userData});
-      return CUDA_SUCCESS;
+      return make_host(given, made);
     case CU_GRAPH_NODE_TYPE_GRAPH:
       return make_child(given.graph.graph, given.graph.ownership, graph, made);
     case CU_GRAPH_NODE_TYPE_EMPTY:
@@ -176,6 +198,21 @@ CUresult cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams* given) {
   ParametersPointer parameters;
   if (const CUresult error = make_parameters(*given, node->graph(), node->parameters().get(), parameters)) return error;
   return node->graph().set_parameters(*node, std::move(parameters));
+}
+
+CUresult cuGraphAddNode_v3(CUgraphNode* handle, CUgraph graph, const CUgraphNode* dependencies,
+                           const CUgraphEdgeData* data, std::size_t count, CUgraphNodeParams* given) {
+  if (const CUresult error = check_call()) return error;
+  if (given == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult error = check_kernel_context(*given)) return error;
+  return cuGraphAddNode_v2(handle, graph, dependencies, data, count, given);
+}
+
+CUresult cuGraphNodeSetParams_v2(CUgraphNode handle, CUgraphNodeParams* given) {
+  if (const CUresult error = check_call()) return error;
+  if (given == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult error = check_kernel_context(*given)) return error;
+  return cuGraphNodeSetParams(handle, given);
 }
 
 // The form of CUDA 12.2, whose edges have no data.

@@ -167,7 +167,9 @@ class FillParameters final : public NodeParameters {
 // Work of a library beside the driver is one, too (stream_work.cpp).
 class HostParameters : public NodeParameters {
  public:
-  explicit HostParameters(const CUDA_HOST_NODE_PARAMS& given) : given_(given) {}  // the function is not null
+  // The function is not null. How its thread waits, and the context that is preferred for it, are kept and given back.
+  explicit HostParameters(const CUDA_HOST_NODE_PARAMS& given, unsigned sync_mode = 0, CUcontext preferred = nullptr)
+      : given_(given), sync_mode_(sync_mode), preferred_(preferred) {}
 
   CUgraphNodeType type() const noexcept override { return CU_GRAPH_NODE_TYPE_HOST; }
   void append_work(Works& works) const override;
@@ -175,9 +177,13 @@ class HostParameters : public NodeParameters {
   std::string title() const override { return "HOST"; }
   void describe(unsigned flags, Details& details) const override;
   const CUDA_HOST_NODE_PARAMS& given() const noexcept { return given_; }
+  unsigned sync_mode() const noexcept { return sync_mode_; }
+  CUcontext preferred_context() const noexcept { return preferred_; }
 
  private:
   const CUDA_HOST_NODE_PARAMS given_;
+  const unsigned sync_mode_;
+  const CUcontext preferred_;
 };
 
 // Of both types of event nodes: they record, and wait for, what is there when the graph is launched.

@@ -12,6 +12,7 @@ set(EMULATED_GRAPH_SOURCES
     graph/graph_memory.cpp
     graph/kernel_parameters.cpp
     graph/node_api.cpp
+    graph/node_description.cpp
     graph/other_parameters.cpp
     graph/plan.cpp
     graph/replay.cpp

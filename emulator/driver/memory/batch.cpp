@@ -5,6 +5,7 @@
 #include "capture/capture.hpp"
 #include "context.hpp"
 #include "memory/copy.hpp"
+#include "newer_api.hpp"
 #include "stream.hpp"
 
 using namespace aiocuda::emulator;
@@ -61,6 +62,15 @@ CUresult submit(Stream& stream, const std::vector<Copy>& copies) {
   return CUDA_SUCCESS;
 }
 
+CUresult resolve_copy(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes, const CUmemcpyAttributes& attributes,
+                      Copy& copy) {
+  if (bytes == 0 || !are_flags(attributes.flags) || !is_source_order(attributes.srcAccessOrder, copy.returning))
+    return CUDA_ERROR_INVALID_VALUE;
+  copy.extent = Extent{bytes, 1, 1};
+  if (const CUresult error = memory::resolve(destination, bytes, Expected::any, copy.destination)) return error;
+  return memory::resolve(source, bytes, Expected::any, copy.source);
+}
+
 CUresult resolve_operand(const CUmemcpy3DOperand& described, const Extent& extent, Operand& operand) {
   if (described.type == CU_MEMCPY_OPERAND_TYPE_ARRAY) return CUDA_ERROR_NOT_SUPPORTED;
   if (described.type != CU_MEMCPY_OPERAND_TYPE_POINTER) return CUDA_ERROR_INVALID_VALUE;
@@ -92,24 +102,19 @@ CUresult cuMemcpyBatchAsync(CUdeviceptr* destinations, CUdeviceptr* sources, std
     const std::size_t first = attribute_starts[which];
     const std::size_t last = which + 1 < attribute_count ? attribute_starts[which + 1] : count;
     if (last > count || first >= last) return CUDA_ERROR_INVALID_VALUE;
-    Returning returning{};
-    if (!is_source_order(attributes[which].srcAccessOrder, returning) || !are_flags(attributes[which].flags)) {
-      return CUDA_ERROR_INVALID_VALUE;
-    }
     for (std::size_t i = first; i < last; ++i) {
-      Copy& copy = copies[i];
-      copy.extent = Extent{sizes[i], 1, 1};
-      copy.returning = returning;
-      if (sizes[i] == 0) return CUDA_ERROR_INVALID_VALUE;
-      if (const CUresult error = memory::resolve(destinations[i], sizes[i], Expected::any, copy.destination)) {
-        return error;
-      }
-      if (const CUresult error = memory::resolve(sources[i], sizes[i], Expected::any, copy.source)) {
-        return error;
-      }
+      const CUresult error = resolve_copy(destinations[i], sources[i], sizes[i], attributes[which], copies[i]);
+      if (error != CUDA_SUCCESS) return error;
     }
   }
   return submit(*stream, copies);
+}
+
+// NVIDIA's driver refuses the same streams for one copy with attributes as for a batch.
+CUresult cuMemcpyWithAttributesAsync(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes,
+                                     CUmemcpyAttributes* attributes, CUstream handle) {
+  std::size_t first = 0;
+  return cuMemcpyBatchAsync(&destination, &source, &bytes, 1, attributes, &first, 1, handle);
 }
 
 CUresult cuMemcpy3DBatchAsync(std::size_t count, CUDA_MEMCPY3D_BATCH_OP* operations, unsigned long long flags,
@@ -134,4 +139,8 @@ CUresult cuMemcpy3DBatchAsync(std::size_t count, CUDA_MEMCPY3D_BATCH_OP* operati
     }
   }
   return submit(*stream, copies);
+}
+
+CUresult cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP* operation, unsigned long long flags, CUstream handle) {
+  return cuMemcpy3DBatchAsync(1, operation, flags, handle);
 }

@@ -13,6 +13,7 @@
 #include "context.hpp"
 #include "device.hpp"
 #include "memory/allocation.hpp"
+#include "newer_api.hpp"
 #include "stream.hpp"
 
 using namespace aiocuda::emulator;
@@ -65,6 +66,22 @@ CUresult resolve_place(const CUmemLocation& location, Place& place) {
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
+}
+
+// The one that most are; one that says nothing of where where there are none.
+Place most_common(const std::vector<Place>& places) {
+  const auto votes = [&](const Place& place) { return std::count(places.begin(), places.end(), place); };
+  const auto most = std::max_element(places.begin(), places.end(),
+                                     [&](const Place& one, const Place& other) { return votes(one) < votes(other); });
+  return most == places.end() ? Place{} : *most;
+}
+
+CUmemLocation location_of(const Place& place) {
+  CUmemLocation location{};
+  const bool is_host = place.type == CU_MEM_LOCATION_TYPE_INVALID || place.type == CU_MEM_LOCATION_TYPE_HOST;
+  location.type = is_host ? CU_MEM_LOCATION_TYPE_HOST : place.type;
+  location.id = is_host ? 0 : place.id;
+  return location;
 }
 
 CUresult advise_location(const Range& range, CUmem_advise advice, const CUmemLocation& location) {
@@ -235,6 +252,29 @@ CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr* addresses, std::size_t* 
                                            CUmemLocation* locations, std::size_t* starts, std::size_t location_count,
                                            unsigned long long flags, CUstream stream) {
   return prefetch_batch({addresses, sizes, count}, locations, starts, location_count, flags, stream);
+}
+
+// Managed memory is where it was last prefetched to, and else on the host, as all other memory that may be asked about.
+CUresult cuMemGetLocationInfo(CUdeviceptr address, std::size_t bytes, std::size_t summary_bytes,
+                              std::size_t sampling_bytes, CUmemLocation* locations) {
+  if (const CUresult error = check_initialised()) return error;
+  if (address == 0 || locations == nullptr || summary_bytes == 0 || summary_bytes > bytes ||
+      sampling_bytes > summary_bytes)
+    return CUDA_ERROR_INVALID_VALUE;
+  Range range;
+  const bool is_pageable = !memory::find(address);
+  if (!is_pageable) {
+    if (const CUresult error = resolve_range(address, bytes, range)) return error;
+  }
+  constexpr std::size_t usual_sampling_bytes = std::size_t{64} << 10;
+  const std::size_t step = sampling_bytes != 0 ? sampling_bytes : std::min(usual_sampling_bytes, summary_bytes);
+  for (std::size_t start = 0; start < bytes; start += summary_bytes) {
+    std::vector<Place> sampled;
+    for (std::size_t at = start; !is_pageable && at < std::min(start + summary_bytes, bytes); at += step)
+      sampled.push_back(range.allocation->managed_ranges.common(range.offset + at, 1).last_prefetch);
+    *locations++ = location_of(most_common(sampled));
+  }
+  return CUDA_SUCCESS;
 }
 
 CUresult cuMemRangeGetAttribute(void* data, std::size_t data_bytes, CUmem_range_attribute attribute,

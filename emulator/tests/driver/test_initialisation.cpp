@@ -31,10 +31,10 @@ TEST_CASE("every error code of cuda.h has its name and a meaning") {
   CHECK(name == nullptr);
 }
 
-TEST_CASE("the driver says that it is of CUDA 13.0") {
+TEST_CASE("the driver says that it is of CUDA 13.5") {
   int version = 0;
   CHECK_OK(cuDriverGetVersion(&version));
-  CHECK(version == 13000);
+  CHECK(version == 13050);
   CHECK_OK(cuInit(0));
   CHECK(cuInit(1) == CUDA_ERROR_INVALID_VALUE);
 }
