@@ -1,7 +1,9 @@
 // Communicators: several at once, aborts of those that wait, and ranks that die.
+#include <array>
 #include <csignal>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "../driver/other_process.hpp"
 #include "../driver/support.hpp"
@@ -42,7 +44,8 @@ ncclResult_t state_of(ncclComm_t communicator) {
 }
 
 ncclResult_t state_after(ncclComm_t communicator, ncclResult_t before) {
-  while (state_of(communicator) == before) std::this_thread::yield();
+  ncclResult_t state = before;
+  while (state == before && ncclCommGetAsyncError(communicator, &state) == ncclSuccess) std::this_thread::yield();
   return state_of(communicator);
 }
 
@@ -151,7 +154,8 @@ TEST_CASE("an abort ends work that waits for another rank, and leaves other work
   }
   CHECK(ended == CUDA_SUCCESS);
   CHECK(zero.received.get(0) == 0);
-  // The other rank is told when it waits for the one that has aborted.
+  // The other rank is told when it waits for the one that has aborted: that had given its part of the first call.
+  CHECK_NCCL(one.all_reduce(made[1], one.stream));
   CHECK_NCCL(one.all_reduce(made[1], one.stream));
   CHECK(state_after(made[1], ncclSuccess) == ncclRemoteError);
   CHECK(cuStreamQuery(one.stream) == CUDA_ERROR_NOT_READY);
