@@ -176,6 +176,49 @@ for each in range(size):
     assert "rank 2 has joined, and this one was told that there are 2" in ends[0]["error"], ends
 
 
+@processes
+@pytest.mark.parametrize("fails", [False, True], ids=["aborted", "not launched"])
+def test_streams_never_wait_for_memory_that_is_gone(tmp_path, fails):
+    """The wait for an agreement is still in the stream when nobody has the group any more."""
+    (ended,) = run_ranks(
+        """
+import gc, threading, weakref
+from aiocuda._driver import nccl
+g = group()
+flag = ac.empty_host(1, "uint32").sync()
+flag.numpy()[0] = 0
+x = ac.ones(10).sync()
+stream = ac.Device(0).stream()
+nccl.wait_for_flag(stream.handle, flag.numpy().ctypes.data, 1)
+ac.fill(x, 1).on(stream).submit()
+def refused(*_):
+    raise RuntimeError("no")
+if FAILS:
+    nccl.launch = refused
+made = g.all_reduce(x, out=x)
+try:
+    made.submit()
+except ac.errors.CollectiveError as error:
+    assert FAILS
+g.abort()
+g.close()
+others = weakref.ref(g._members._others)
+del g, made
+for each in threading.enumerate():  # which have it, too
+    if each.name.startswith("aiocuda-collective") or each.name == "aiocuda-abort":
+        each.join(60)
+gc.collect()
+say(is_there=others() is not None)
+flag.numpy()[0] = 1
+ac.Device(0).synchronize().sync(60)
+""".replace("FAILS", str(fails)),
+        1,
+        tmp_path,
+    )
+    assert ended.status == 0, ended
+    assert ended["is_there"]
+
+
 @pytest.mark.needs_devices(2)
 def test_close_of_a_local_group_says_what_was_under_way(latches):
     group = Group.local([0, 1])

@@ -207,7 +207,8 @@ class Group:
         op
             ``"sum"``, ``"prod"``, ``"max"``, ``"min"`` or ``"avg"``. Averages of integers are rounded towards zero.
         out
-            Where the results go, in the form of `x`, and maybe `x` itself. None: new arrays.
+            Where the results go, in the form of `x`, and maybe `x` itself. None: new arrays. Arrays that share memory
+            in another way are refused.
 
         Returns
         -------
@@ -220,7 +221,8 @@ class Group:
         ------
         ArgumentTypeError, ArgumentValueError
             Lists of other lengths, an operator that is none; when executed: dtypes that NCCL does not reduce, shapes
-            that do not fit.
+            that do not fit, memory that overlaps. Ranks of other processes that have called it, or do so later, fail
+            with `CollectiveError`, unless all of them refuse it.
         DeviceMismatchError
             When executed: an array is on another device than its rank.
         CollectiveError
@@ -231,7 +233,8 @@ class Group:
     def all_gather(self, x: Any, *, out: Any = None) -> Any:
         """Bring the arrays of all ranks together; each rank gets all of them.
 
-        Otherwise as `all_reduce`. Results are of shape ``(size, *x.shape)``. Without `out`, `x` is an array and no
+        Otherwise as `all_reduce`. Results are of shape ``(size, *x.shape)``. `x` may be the part of `out` that its rank
+        fills. Without `out`, `x` is an array and no
         operation, as its shape must be known.
         """
         return self._make("all_gather", x, out)
@@ -239,7 +242,8 @@ class Group:
     def reduce_scatter(self, x: Any, op: str = "sum", *, out: Any = None) -> Any:
         """Join the arrays of all ranks, item by item; each rank gets its part of the result.
 
-        Otherwise as `all_reduce`. The first axis is cut into `size` parts, and rank n gets the n-th. Without `out`, `x`
+        Otherwise as `all_reduce`. The first axis is cut into `size` parts, and rank n gets the n-th, which `out` may
+        be. Without `out`, `x`
         is an array and no operation, as its shape must be known.
         """
         return self._make("reduce_scatter", x, out, op=op)
@@ -270,7 +274,7 @@ class Group:
         """Send an array, or a list of them, to a rank, which calls `recv`. For groups of processes.
 
         Otherwise as `all_reduce`. It yields `x`, and ends when the other rank has got it. So of two ranks that send one
-        another something, one must receive first.
+        another something, one must receive first; if none does, the group fails, and the error names both calls.
         """
         return self._make("send", x, None, root=self._checked_peer(to))
 
