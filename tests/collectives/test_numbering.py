@@ -15,7 +15,16 @@ from ranks import run_ranks
 pytest.importorskip("nccl.bindings")
 pytestmark = pytest.mark.skipif(not ac.Device(0).is_emulated, reason="its ranks share a device")
 
-PROGRAM = """
+# The process that made the id lives as long as the group.
+END = """
+tell(f"over{rank}")
+for each in range(size):
+    wait_for(f"over{each}")
+g.close()
+"""
+
+PROGRAM = (
+    """
 g = group()
 x = ac.ones(10).sync()
 no = lambda: rank == 1 or EVERYBODY
@@ -30,8 +39,9 @@ said = []
 FIRST
 attempt(lambda: g.all_reduce(x))
 say(said=said)
-g.close()
 """
+    + END
+)
 
 REFUSED = {
     "when built": "attempt(lambda: g.all_reduce(x, 'more' if no() else 'sum'))",
@@ -84,7 +94,8 @@ def test_a_call_that_all_ranks_drop_is_none(tmp_path, dropped):
         assert ended["said"] == [2.0], ended
 
 
-LONG = """
+LONG = (
+    """
 g = group()
 x = ac.full((1000,) + (1,) * 25, rank + 1.0).sync()
 lists = [x[n : n + 1] for n in range(1000)]
@@ -96,8 +107,9 @@ try:
     g.broadcast(lists)[0].sync(60)
 except ac.errors.CollectiveError as error:
     say(error=str(error))
-g.close()
 """
+    + END
+)
 
 
 def test_lists_of_thousands_of_arrays_are_compared(tmp_path):
@@ -107,7 +119,8 @@ def test_lists_of_thousands_of_arrays_are_compared(tmp_path):
         assert ended["error"].count("sha256") == 2
 
 
-CROSSING = """
+CROSSING = (
+    """
 g = group()
 x, y = ac.ones(10).sync(), ac.ones(4, "int32").sync()
 made = [lambda: g.send(x, 1), lambda: BACK][rank]()
@@ -115,8 +128,9 @@ try:
     made.sync(60)
 except ac.errors.CollectiveError as error:
     say(error=str(error))
-g.close()
 """
+    + END
+)
 
 
 @pytest.mark.parametrize(

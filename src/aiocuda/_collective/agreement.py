@@ -12,15 +12,15 @@ from typing import Final, NamedTuple
 
 __all__ = ["Agreement", "Key", "brief"]
 
-_LONGEST_WORDS: Final = 2000  # so that what is said of a call fits into a message of the channel's
+_LONGEST_WORDS: Final = 1000  # so that an error that names two calls fits into a message of the channel's
 
 
-def brief(words: str) -> str:
+def brief(words: str, longest: int = _LONGEST_WORDS) -> str:
     """Return words of bounded length, which differ if the words do."""
-    if len(words) <= _LONGEST_WORDS:
+    if len(words) <= longest:
         return words
     digest = hashlib.sha256(words.encode("utf-8", "backslashreplace")).hexdigest()
-    return f"{words[: _LONGEST_WORDS - 100]}… ({len(words):,} characters, sha256 {digest[:32]})"
+    return f"{words[: longest - 100]}… ({len(words):,} characters, sha256 {digest[:32]})"
 
 
 class Key(NamedTuple):

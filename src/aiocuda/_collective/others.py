@@ -20,6 +20,7 @@ __all__ = ["Others"]
 
 # A stream compares numbers of 32 bits as they lie on a circle. So the word of a group that failed is half of it beyond.
 _FIRST: Final = 1 << 30
+_LONGEST_REASON: Final = 4000  # which a message of the channel can hold, whatever the characters
 _ALL: Final = _FIRST + (1 << 31) - 1
 
 
@@ -93,7 +94,7 @@ class Others:
 
     def tell(self, reason: str) -> None:
         """Say that the group has failed."""
-        self._line.say(["failed", brief(reason)])
+        self._line.say(["failed", brief(reason, _LONGEST_REASON)])
 
     def let_go(self) -> None:
         """Let all streams go on: NCCL was told to abort."""
