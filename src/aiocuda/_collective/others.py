@@ -20,8 +20,9 @@ __all__ = ["Others"]
 
 # A stream compares numbers of 32 bits as they lie on a circle. So the word of a group that failed is half of it beyond.
 _FIRST: Final = 1 << 30
-_LONGEST_REASON: Final = 4000  # which a message of the channel can hold, whatever the characters
 _ALL: Final = _FIRST + (1 << 31) - 1
+
+_LONGEST_REASON: Final = 4000  # which a message of the channel can hold, whatever the characters
 
 
 class Others:
