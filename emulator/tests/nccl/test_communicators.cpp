@@ -109,7 +109,7 @@ TEST_CASE("ranks that threads drive add up what each has put, many times, in two
   };
   std::array<int, 4> wrong{};
   {
-    const std::jthread a(drive, std::ref(zero), first[0], 1, &wrong[0]);
+    const std::jthread a(drive, std::ref(zero), first[0], 1, wrong.data());
     const std::jthread b(drive, std::ref(one), first[1], 2, &wrong[1]);
     const std::jthread c(drive, std::ref(also_zero), second[0], 1, &wrong[2]);
     const std::jthread d(drive, std::ref(also_one), second[1], 2, &wrong[3]);
