@@ -145,7 +145,6 @@ def test_devices_of_cuda_core_synchronise_and_tell_their_bus(runtime):
         ("cudaMemcpyToArray", "call cuda.bindings.driver"),
         ("cudaGraphicsMapResources", "the emulated driver has no graphics"),
         ("cudaImportExternalMemory", "the emulated driver has no external memory"),
-        ("cudaGraphGetId", "the emulated driver is one of CUDA 13.0, which has no cuGraphGetId"),
     ],
 )
 def test_a_call_that_is_not_forwarded_names_itself_and_a_way_out(runtime, name, way):

@@ -266,3 +266,30 @@ def test_nodes_of_kernels_and_copies_have_calls_of_their_own(runtime, graph):
     error, node = runtime.module.cudaGraphAddNode(graph, None, None, 0, asked)
     assert (error, node) == (runtime.module.cudaError_t.cudaErrorNotSupported, None)
     runtime.module.cudaGetLastError()
+
+
+def test_graphs_and_nodes_have_ids(runtime):
+    if not hasattr(runtime.module, "cudaGraphGetId") or runtime("cudaDriverGetVersion") < 13010:
+        pytest.skip("graphs have ids since CUDA 13.1")
+    graph = runtime("cudaGraphCreate", 0)
+    nodes = [runtime("cudaGraphAddEmptyNode", graph, None, 0) for _ in range(2)]
+    assert [runtime("cudaGraphNodeGetLocalId", node) for node in nodes] == [0, 1]
+    assert len({runtime("cudaGraphNodeGetToolsId", node) for node in nodes}) == 2
+    assert int(runtime("cudaGraphNodeGetContainingGraph", nodes[1])) == int(graph)
+    executable = runtime("cudaGraphInstantiate", graph, 0)
+    assert runtime("cudaGraphExecGetId", executable) != runtime("cudaGraphGetId", graph)
+    runtime("cudaGraphExecDestroy", executable)
+    runtime("cudaGraphDestroy", graph)
+
+
+def test_one_copy_takes_attributes(runtime, ints):
+    if not hasattr(runtime.module, "cudaMemcpyWithAttributesAsync") or runtime("cudaDriverGetVersion") < 13020:
+        pytest.skip("single copies have attributes since CUDA 13.2")
+    numbers = np.arange(INTS, dtype=np.int32)
+    attributes = runtime.module.cudaMemcpyAttributes()
+    attributes.srcAccessOrder = runtime.module.cudaMemcpySrcAccessOrder.cudaMemcpySrcAccessOrderDuringApiCall
+    stream = runtime("cudaStreamCreate")
+    runtime("cudaMemcpyWithAttributesAsync", ints, numbers.ctypes.data, numbers.nbytes, attributes, stream)
+    runtime("cudaStreamSynchronize", stream)
+    assert held(runtime, ints) == numbers.tolist()
+    runtime("cudaStreamDestroy", stream)

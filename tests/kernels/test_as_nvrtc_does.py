@@ -47,6 +47,17 @@ __global__ void julia(float* out) {
     out[threadIdx.x] = z.norm();
 }
 """,
+    "names of the runtime": """struct Shared {
+    cudaChannelFormatDesc format = {8, 0, 0, 0, cudaChannelFormatKindUnsigned};
+    cudaDeviceProp* properties;
+    cudaTextureDesc texture;
+    cudaMemcpy3DParms copy;
+};
+__global__ void name(int* out, Shared shared, cudaStream_t stream = cudaStreamLegacy) {
+    out[0] = cudaStreamNonBlocking + cudaEventDisableTiming + cudaReadModeNormalizedFloat + shared.format.x;
+    out[1] = cudaErrorInvalidResourceHandle + cudaDevAttrMultiProcessorCount + cudaLimitStackSize;
+}
+""",
     "assembly": """__device__ unsigned lane() {
     unsigned value;
     asm("mov.u32 %0, %%laneid;" : "=r"(value));

@@ -19,10 +19,13 @@
 namespace aiocuda::emulator::graph {
 namespace {
 
-// Bytes of a device. Always: used <= reserved; what is between them was backed once, and is kept for the next launch.
+// Bytes of a device. Always: backed <= reserved; what is between them was backed once, and is kept for the next launch.
+// NVIDIA's driver counts what is kept as used until it is trimmed, as cuda.core's tests say.
 struct Account {
-  std::size_t used = 0, used_high = 0;
+  std::size_t backed = 0;
   std::size_t reserved = 0, reserved_high = 0;
+  std::size_t used() const noexcept { return reserved; }
+  std::size_t used_high = 0;
 };
 
 }  // namespace
@@ -40,7 +43,7 @@ struct GraphAllocation::Registry {
   // Memory that no allocation has goes back to its device.
   void trim(memory::PhysicalMemory& memory) {
     Account& account = accounts[&memory];
-    give_back(memory, account, account.reserved - account.used);
+    give_back(memory, account, account.reserved - account.backed);
   }
 
   void trim_idle(memory::PhysicalMemory& memory) {
@@ -55,16 +58,16 @@ struct GraphAllocation::Registry {
     if (allocation.is_backed_) return true;
     const std::size_t bytes = allocation.block_.bytes;
     Account& account = accounts[&allocation.memory_];
-    if (account.reserved - account.used < bytes) {
+    if (account.reserved - account.backed < bytes) {
       memory::Block missing = allocation.block_;
-      missing.bytes = bytes - (account.reserved - account.used);
+      missing.bytes = bytes - (account.reserved - account.backed);
       const std::lock_guard lock(allocation.memory_.mutex());
       if (!allocation.memory_.count(missing)) return false;
       account.reserved += missing.bytes;
       account.reserved_high = std::max(account.reserved_high, account.reserved);
+      account.used_high = std::max(account.used_high, account.used());
     }
-    account.used += bytes;
-    account.used_high = std::max(account.used_high, account.used);
+    account.backed += bytes;
     allocation.is_backed_ = true;
     return true;
   }
@@ -73,7 +76,7 @@ struct GraphAllocation::Registry {
   void take_back(GraphAllocation& allocation) {
     if (!allocation.is_backed_) return;
     allocation.is_backed_ = false;
-    accounts[&allocation.memory_].used -= allocation.block_.bytes;
+    accounts[&allocation.memory_].backed -= allocation.block_.bytes;
     allocation.memory_.arena().shut(allocation.block_, false);
   }
 
@@ -377,7 +380,7 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
   cuuint64_t& answer = *static_cast<cuuint64_t*>(value);
   switch (static_cast<int>(attribute)) {
     case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
-      answer = account.used;
+      answer = account.used();
       return CUDA_SUCCESS;
     case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
       answer = account.used_high;
@@ -401,7 +404,7 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
   Account& account = registry.accounts[&memory::device_memory(device)];
   switch (static_cast<int>(attribute)) {
     case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
-      account.used_high = account.used;
+      account.used_high = account.used();
       return CUDA_SUCCESS;
     case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH:
       account.reserved_high = account.reserved;

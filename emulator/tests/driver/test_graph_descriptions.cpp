@@ -63,7 +63,7 @@ TEST_CASE("graphs, executables and nodes have ids, which a picture of the graph 
   CHECK_OK(cuGraphExecDestroy(executable));
   CHECK(cuGraphExecGetId(executable, &executable_id) == CUDA_ERROR_INVALID_VALUE);
 
-  const std::string path = "/tmp/aiocuda-test-" + std::to_string(getpid()) + ".dot";
+  const std::string path = "aiocuda-test-" + std::to_string(getpid()) + ".dot";
   REQUIRE_OK(cuGraphDebugDotPrint(graph, path.c_str(), 0));
   std::ostringstream picture;
   picture << std::ifstream(path).rdbuf();
@@ -174,7 +174,7 @@ TEST_CASE("a host node keeps how its thread waits, and refuses what is no way to
   const CUgraphNodeParams found = parameters_of(added(graph, host));
   HostNodeParameters told;
   std::memcpy(&told, &found.host, sizeof told);
-  CHECK(told.function == &do_nothing);
+  CHECK((told.function == &do_nothing));
   CHECK(told.sync_mode == host_task_spin_wait);
   CHECK(told.preferred == device.context());
 

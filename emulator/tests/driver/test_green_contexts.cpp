@@ -94,7 +94,7 @@ TEST_CASE("splits that cannot be are refused") {
   CUdevResourceDesc description = nullptr;
   CHECK(cuDevResourceGenerateDesc(&description, &nothing, 1) == CUDA_ERROR_INVALID_RESOURCE_TYPE);
   CUgreenCtx green = nullptr;
-  CHECK(cuGreenCtxCreate(&green, described(group), 0, 0) == CUDA_ERROR_INVALID_VALUE);
+  CHECK(cuGreenCtxCreate(&green, described(group), 0, 2) == CUDA_ERROR_INVALID_VALUE);
   CHECK(cuGreenCtxCreate(&green, nullptr, 0, CU_GREEN_CTX_DEFAULT_STREAM) == CUDA_ERROR_INVALID_VALUE);
 }
 

@@ -5,7 +5,6 @@
 #include "block.hpp"
 #include "runtime_types.hpp"
 
-typedef unsigned long long cudaGraphConditionalHandle;
 
 extern "C" inline void cudaGraphSetConditional(cudaGraphConditionalHandle handle, unsigned int value) {
   __atomic_store_n(reinterpret_cast<unsigned int*>(handle), value, __ATOMIC_RELEASE);

@@ -41,19 +41,4 @@ inline constexpr bool destroys_quietly<T[n]> = destroys_quietly<T>;
   (::aiocuda_device::destroys_quietly<__VA_ARGS__> && __has_trivial_destructor(__VA_ARGS__))
 #endif
 
-enum cudaDeviceAttr : int;
-enum cudaSharedMemConfig {
-  cudaSharedMemBankSizeDefault,
-  cudaSharedMemBankSizeFourByte,
-  cudaSharedMemBankSizeEightByte
-};
-
-#define cudaStreamLegacy ((cudaStream_t)0x1)
-#define cudaStreamPerThread ((cudaStream_t)0x2)
-
-enum cudaAccessProperty {
-  cudaAccessPropertyNormal = 0,
-  cudaAccessPropertyStreaming = 1,
-  cudaAccessPropertyPersisting = 2
-};
 inline void* __nv_associate_access_property(void* address, unsigned long long) { return address; }
