@@ -1,6 +1,6 @@
-// Types and functions of CUDA 13.1 to 13.5 that the driver has and that an older cuda.h of CUDA 13 does not declare. The
-// driver builds with any of them. Their values and layouts are part of the driver's interface. A newer cuda.h declares
-// the same functions again, and the compiler compares.
+// Types and functions of CUDA 13.1 to 13.5 that the driver has and that an older cuda.h of CUDA 13 does not declare.
+// The driver builds with any of them. Their values and layouts are part of the driver's interface. A newer cuda.h
+// declares the same functions again, and the compiler compares.
 #pragma once
 #include <cstddef>
 
