@@ -10,7 +10,7 @@ namespace aiocuda::emulator {
 namespace {
 
 constexpr std::chrono::microseconds longest_hold{100};
-constexpr std::chrono::microseconds between_looks{25};
+constexpr std::chrono::microseconds between_shuffles{25};
 constexpr int asked_often = 3;
 constexpr std::uint64_t most_pieces_ahead = 8;
 
@@ -47,7 +47,7 @@ void Shuffle::let_others_go() {
     const auto is_wanted = [&] { return waiting_.load() > 0 || asked_.load() >= asked_often; };
     std::unique_lock lock(mutex_);
     while (pieces_begun.load() < enough && std::chrono::steady_clock::now() < deadline) {
-      if (wanted_.wait_for(lock, between_looks, is_wanted)) break;
+      if (wanted_.wait_for(lock, between_shuffles, is_wanted)) break;
     }
   }
   pieces_begun.fetch_add(1);

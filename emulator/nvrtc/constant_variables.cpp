@@ -148,7 +148,7 @@ std::vector<LocalConstants> find_local_constants(const std::vector<Token>& token
     }
     ++statement.all.end;
     for (std::size_t t = statement.all.begin; t + 2 < statement.all.end; ++t) {
-      const bool is_class_key = tokens[t].is("struct") || tokens[t].is("class") || tokens[t].is("union");
+      const bool is_class_key = tokens[t].is_class_key();
       statement.is_class |= is_class_key && (tokens[t + 1].is("{") || tokens[t + 2].is("{"));
     }
     found.push_back({statement.all.end, read_variables(tokens, statement).names});

@@ -51,9 +51,9 @@ bool assigns(const std::vector<Token>& tokens, std::size_t i) {
 
 bool steps(const Token& token) { return token.is("++") || token.is("--"); }
 
-class Finder {
+class ConstantFinder {
  public:
-  Finder(const std::vector<Token>& tokens, const std::vector<Declaration>& declarations) : tokens_(tokens) {
+  ConstantFinder(const std::vector<Token>& tokens, const std::vector<Declaration>& declarations) : tokens_(tokens) {
     for (const Declaration& d : declarations) {
       if (!d.is_function && !d.is_class && d.template_header.empty()) constants_of(d);
     }
@@ -191,7 +191,7 @@ class Finder {
 
 std::vector<HostCode> find_writes_to_constants(const std::vector<Token>& tokens,
                                                const std::vector<Declaration>& declarations) {
-  return Finder(tokens, declarations).found();
+  return ConstantFinder(tokens, declarations).found();
 }
 
 }  // namespace aiocuda::emulator::nvrtc

@@ -7,13 +7,9 @@
 namespace aiocuda::emulator::nvrtc {
 namespace {
 
-bool is_class_key(const Token& token) {
-  return token.is("struct") || token.is("class") || token.is("union") || token.is("enum");
-}
-
-class Finder {
+class DeclarationFinder {
  public:
-  explicit Finder(const std::vector<Token>& tokens) : tokens_(tokens) {}
+  explicit DeclarationFinder(const std::vector<Token>& tokens) : tokens_(tokens) {}
 
   std::vector<Declaration> run(Range range) {
     scope(range.begin, range.end, "");
@@ -84,7 +80,7 @@ class Finder {
         break;
       }
       if (token.is("=")) saw_assignment = true;
-      if (is_class_key(token) && !d.is_function) saw_class_key = true;
+      if ((token.is_class_key() || token.is("enum")) && !d.is_function) saw_class_key = true;
       if (token.is("operator") && !saw_assignment) {
         // The name of an operator may itself be punctuation.
         std::size_t open = i + 1;
@@ -175,11 +171,11 @@ class Finder {
 }  // namespace
 
 std::vector<Declaration> find_declarations(const std::vector<Token>& tokens) {
-  return Finder(tokens).run({0, tokens.size()});
+  return DeclarationFinder(tokens).run({0, tokens.size()});
 }
 
 std::vector<Declaration> find_declarations(const std::vector<Token>& tokens, Range scope) {
-  return Finder(tokens).run(scope);
+  return DeclarationFinder(tokens).run(scope);
 }
 
 bool takes_parentheses(std::string_view word) {

@@ -37,9 +37,9 @@ bool is_word_of_the_host(std::string_view word) {
   return is_one_of(word, words) || word.starts_with("__sync_") || word.starts_with("__atomic_");
 }
 
-class Finder {
+class ExtensionFinder {
  public:
-  explicit Finder(const ExtensionsRequest& request)
+  explicit ExtensionFinder(const ExtensionsRequest& request)
       : request_(request), tokens_(request.source.tokens), files_(request.source.files) {
     for (std::size_t i = 0; i + 1 < tokens_.size(); ++i) {
       if (!is_found(i)) look(i);
@@ -139,6 +139,6 @@ class Finder {
 
 }  // namespace
 
-std::vector<HostCode> find_extensions(const ExtensionsRequest& request) { return Finder(request).found(); }
+std::vector<HostCode> find_extensions(const ExtensionsRequest& request) { return ExtensionFinder(request).found(); }
 
 }  // namespace aiocuda::emulator::nvrtc

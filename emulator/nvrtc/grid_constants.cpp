@@ -22,10 +22,6 @@ bool is_type_word(const Token& token) {
   return std::find(words.begin(), words.end(), token.text) != words.end();
 }
 
-bool is_class_key(const Token& token) {
-  return token.is("struct") || token.is("class") || token.is("union") || token.is("enum");
-}
-
 std::vector<Range> split_parameters(const std::vector<Token>& tokens, Range parameters) {
   std::vector<Range> all;
   std::size_t begin = parameters.begin;
@@ -66,7 +62,8 @@ std::optional<std::size_t> name_of(const std::vector<Token>& tokens, Range param
   while (before > parameter.begin) {
     const Token& token = tokens[--before];
     if (token.is("const") || token.is("volatile") || token.is("__restrict__") || token.is(word)) continue;
-    return token.is("::") || is_class_key(token) || token.is("typename") ? std::nullopt : std::optional(last);
+    return token.is("::") || token.is_class_key() || token.is("enum") || token.is("typename") ? std::nullopt
+                                                                                              : std::optional(last);
   }
   return std::nullopt;
 }

@@ -65,11 +65,9 @@ std::optional<Origin> origin_of(std::string_view word) {
   return found == known.end() ? std::nullopt : std::optional(found->second);
 }
 
-bool is_class_key(const Token& token) { return token.is("struct") || token.is("class") || token.is("union"); }
-
-class Finder {
+class HostCodeFinder {
  public:
-  explicit Finder(const HostCodeRequest& request) : request_(request), tokens_(request.tokens) {}
+  explicit HostCodeFinder(const HostCodeRequest& request) : request_(request), tokens_(request.tokens) {}
 
   std::vector<HostCode> run() {
     for (const Declaration& d : request_.declarations) declaration(d, false);
@@ -102,7 +100,7 @@ class Finder {
       members(d);
     } else if (d.is_function) {
       function(d, first, is_member);
-    } else if (is_class_key(tokens_[first]) && d.all.end - first <= 3) {
+    } else if (tokens_[first].is_class_key() && d.all.end - first <= 3) {
       return;  // "struct S;"
     } else {
       variable(d, first, is_member);
@@ -267,6 +265,6 @@ class Finder {
 
 }  // namespace
 
-std::vector<HostCode> find_host_code(const HostCodeRequest& request) { return Finder(request).run(); }
+std::vector<HostCode> find_host_code(const HostCodeRequest& request) { return HostCodeFinder(request).run(); }
 
 }  // namespace aiocuda::emulator::nvrtc

@@ -19,6 +19,7 @@ struct Token {
   int line;
 
   bool is(std::string_view other) const { return text == other; }
+  bool is_class_key() const { return is("struct") || is("class") || is("union"); }
 };
 
 struct Directive {

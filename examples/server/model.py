@@ -48,12 +48,11 @@ class Decoder:
         turns: ac.DeviceArray,
         caches: list[tuple[ac.DeviceArray, ac.DeviceArray]],
         last: ac.DeviceArray,
-        told: ac.DeviceArray,
         clock: ac.DeviceArray,
     ) -> None:
         self.sizes = sizes
         self._weights, self._turns, self._caches = weights, turns, caches
-        self._last, self._told, self._clock = last, told, clock
+        self._last, self._clock = last, clock
         self._attend = ac.kernel(SOURCE, f"attend<{sizes.head_width}, {READERS}>")
         self.step = ac.compile(max_graphs=len(sizes.buckets))(self.described)
 
@@ -64,7 +63,7 @@ class Decoder:
         picks_end = tables_end + PICK * sizes.slots
         count = (plan.size - picks_end) // ROW
         picked = min(count, sizes.slots)
-        told = ac.copy(self._told[: plan.size], plan)
+        told = ac.dup(plan)  # a replay replaces one address, and not those of all kernels that read the plan
         tables, picks, rows = told[:tables_end], told[tables_end:picks_end], told[picks_end:]
 
         x = ac.empty((count, width), BF16)
@@ -117,6 +116,5 @@ async def load(sizes: Sizes, weights: HostWeights) -> Decoder:
     layers = [Layer(*await ac.zip(*map(ac.to_device, vars(layer).values()))) for layer in weights.layers]
     kept = (sizes.pages, PAGE, sizes.kv_heads, sizes.head_width)
     caches = [await ac.zip(ac.zeros(kept, BF16), ac.zeros(kept, BF16)) for _ in range(sizes.layers)]
-    told = sizes.slots * (sizes.pages_each + PICK) + ROW * sizes.buckets[-1]
-    state = await ac.zip(ac.zeros(sizes.slots, np.int32), ac.zeros(told, np.int32), ac.zeros(2, np.uint64))
+    state = await ac.zip(ac.zeros(sizes.slots, np.int32), ac.zeros(2, np.uint64))
     return Decoder(sizes, Weights(embedding, gain, layers), turned, caches, *state)

@@ -73,9 +73,8 @@ class Sizes:
 
     @property
     def workspace_bytes(self) -> int:
-        """Bytes that cuBLAS has in aiocuda's graphs: in each of them each product has 32 MiB, on Hopper and newer."""
-        products = 4 * self.layers + 1
-        return len(self.buckets) * products * (32 << 20)
+        """Bytes that cuBLAS has in aiocuda's graphs: 32 MiB in each, on Hopper and newer, for one product at a time."""
+        return len(self.buckets) * (32 << 20)
 
 
 TINY = Sizes(

@@ -274,8 +274,13 @@ class GraphSink : private GraphParts {
     return value;
   }
   Value staging(Op& op, const Array& source, std::int32_t device, StreamIndex) {
+    if (op.kind == Kind::foreign) {
+      const BufferRef free = free_workspace(source.size_bytes(), device);
+      if (free) return keep(services_.object_of(Array{free, 0, device, source.dtype, source.shape}));
+    }
     const Value value = make_array(source.size_bytes(), device, source.dtype, source.shape);
     if (device == host_ordinal && source.size_bytes()) services_.allocate(*as_array(value)->buffer, &op);
+    if (op.kind == Kind::foreign) workspaces_.push_back(as_array(value)->buffer);
     return value;
   }
 

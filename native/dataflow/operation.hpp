@@ -380,6 +380,12 @@ struct ForeignOp final : Op {
   nb::object function;
   std::vector<nb::object> arguments;
   std::vector<Access> accesses;
+  // Memory that the function gets behind its arguments. Nobody needs what is in it, before or afterwards.
+  struct Workspace {
+    std::uint64_t size_bytes = 0;
+    DType dtype = any_dtype;  // of bytes
+  };
+  Workspace workspace;
   nb::object state;
   bool keeps_state = false;  // what is kept is written, so two such operations do not overlap
   DoubtRef doubt;            // of a collective: it may have arrays of several devices, and fail after it was submitted

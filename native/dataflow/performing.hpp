@@ -349,6 +349,10 @@ class Performing : protected Homes<Sink> {
     const StreamIndex stream = op.keeps_state ? placing_.choose_first(op, device) : placing_.choose(op, device);
     placing_.order(op, stream);
     if (op.doubt) sink_.put_in_doubt(op, placing_.uses);
+    if (const auto& [size_bytes, dtype] = op.workspace; size_bytes) {
+      const Array like{{}, 0, device, dtype, {static_cast<std::int64_t>(size_bytes)}};
+      values.push_back(make_way(op, like, device, stream));
+    }
     std::optional<Value> returned;
     submit(op, stream, [&] {
       const InForce in_force(placement_of(op, *placement_));

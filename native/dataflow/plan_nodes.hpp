@@ -123,6 +123,20 @@ class PlanNodes {
   }
   bool is_in_body() const { return levels_.size() > 1; }
 
+  // The workspace that was made last of those whose users all come before the operation that is looked at now,
+  // whatever else it will use; none if there is none. So the operation waits for nobody else if it gets that.
+  BufferRef free_workspace(std::uint64_t size_bytes, std::int32_t device) {
+    const auto is_free = [&](const BufferRef& buffer) {
+      bool is_passed = buffer->device == device && buffer->size_bytes >= size_bytes;
+      hazards(*buffer).each([&](const Hazard& hazard, Span) {
+        hazard.each_before(true, [&](Tick tick) { is_passed = is_passed && comes_after(tick); });
+      });
+      return is_passed;
+    };
+    const auto found = std::find_if(workspaces_.rbegin(), workspaces_.rend(), is_free);
+    return found == workspaces_.rend() ? BufferRef() : *found;
+  }
+
   RangeHazards& hazards(Buffer& buffer) { return hazards_.try_emplace(&buffer, buffer.size_bytes).first->second; }
 
   GraphPlan plan_;
@@ -134,7 +148,16 @@ class PlanNodes {
   std::vector<Tick> needs_, parts_;
   Tick last_;  // of its last node; none where it is nothing to do
 
+  std::vector<BufferRef> workspaces_;  // of captured work
+
  private:
+  bool comes_after(Tick tick) const {
+    const auto is_behind = [&](Tick need) {
+      return need.stream == tick.stream ? need.count >= tick.count : need.count && order_.precedes(tick, need);
+    };
+    return is_behind(levels_.back().floor) || std::any_of(needs_.begin(), needs_.end(), is_behind);
+  }
+
   // The nodes that are recorded now: those outside of all bodies, or those of one body.
   struct Level {
     std::size_t first = 0;  // node

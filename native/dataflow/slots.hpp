@@ -222,8 +222,11 @@ class Slots {
     lifetimes_.resize(plan_.memory.size());
     for (std::size_t slot = 0; slot < plan_.memory.size(); ++slot) {
       const Memory& memory = plan_.memory[slot];
-      if (memory.role == MemoryRole::own && memory.size_bytes && !memory.buffer->address)
+      if (memory.role != MemoryRole::own || memory.size_bytes == 0) continue;
+      if (!memory.buffer->address)
         by_device[memory.device].push_back(static_cast<SlotIndex>(slot));
+      else if (memory.device != host_ordinal)
+        plan_.shared_bytes += memory.size_bytes;  // somebody has its address, so nothing else lies there
     }
     for (const auto& [device, slots] : by_device) {
       std::vector<Temporary> temporaries;

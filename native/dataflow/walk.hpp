@@ -27,7 +27,7 @@
 //   Value create(op, stream, device), create_host(op, device)
 //   bool is_peer(device, device)
 //   Value staging(op, array, device, stream)
-//                                    memory on a copy's way, page-locked for no device
+//                                    memory on an operation's way, page-locked for no device
 //   Value page_locked(op, pageable, device)
 //                                    page-locked memory with those contents, read now
 //   bool stages_copies               else it has none of these, for copies between arrays and pageable memory:

@@ -17,12 +17,12 @@ CUresult require_uncaptured(const Table& table, CUstream stream) {
   return status == CU_STREAM_CAPTURE_STATUS_NONE ? CUDA_SUCCESS : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-class Event {
+class OwnEvent {
  public:
-  explicit Event(const Table& table) : table_(table) {}
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-  ~Event() {
+  explicit OwnEvent(const Table& table) : table_(table) {}
+  OwnEvent(const OwnEvent&) = delete;
+  OwnEvent& operator=(const OwnEvent&) = delete;
+  ~OwnEvent() {
     if (event_) table_.cuEventDestroy(event_);
   }
   // Orders all later work of `stream` behind what `other` holds now.
@@ -178,7 +178,7 @@ CUresult Guests::free_aside(const Guest& guest) {
   const Table& table = devices_.table();
   CUstream aside = nullptr;
   CUresult result = aside_of(guest.device, aside);
-  Event event(table);
+  OwnEvent event(table);
   if (result == CUDA_SUCCESS) result = event.order(aside, guest.stream);
   for (const CUstream user : guest.users)
     if (result == CUDA_SUCCESS) result = event.order(aside, user);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "../dataflow/doubt.hpp"
 #include "../driver/refused.hpp"
 #include "arrays.hpp"
 #include "places.hpp"
@@ -30,8 +31,8 @@ using dlpack::Managed;
 using dlpack::ManagedVersioned;
 
 // All that a borrower points to.
-struct Lent {
-  Lent(const Array& lent, nb::object keeps_stream)
+struct LentByDlpack {
+  LentByDlpack(const Array& lent, nb::object keeps_stream)
       : array(lent), keeper(std::move(keeps_stream)), shape(lent.shape), strides(lent.shape.size()) {}
   const Array array;
   const nb::object keeper;
@@ -43,7 +44,7 @@ struct Lent {
 
 template <class Capsule>
 void end(Capsule* managed) {
-  process_engine().lending.give_back(static_cast<Lent*>(managed->context)->borrow);
+  process_engine().lending.give_back(static_cast<LentByDlpack*>(managed->context)->borrow);
 }
 
 template <class Capsule>
@@ -86,10 +87,11 @@ LentType type_of(const Array& array) {
 }  // namespace
 
 ManagedVersioned& lend(const Array& array, Terms terms) {
+  require_well(array);
   Engine& engine = process_engine();
   const LentType type = terms.item_type ? *terms.item_type : type_of(array);
   const bool lasts = terms.keeper.is_valid();
-  auto lent = std::make_shared<Lent>(array, std::move(terms.keeper));
+  auto lent = std::make_shared<LentByDlpack>(array, std::move(terms.keeper));
   const auto item_bytes = static_cast<std::int64_t>(dataflow::dtypes[array.dtype].size_bytes);
   for (std::size_t axis = 0; axis < lent->strides.size(); ++axis) lent->strides[axis] = array.stride(axis) / item_bytes;
   const bool has_axes = !lent->shape.empty();
@@ -119,6 +121,12 @@ bool is_for_reading(const Array& array) {
          array.buffer->claims->against_access(array.region(), true, array.group.get()) != nullptr;
 }
 
+void require_well(const Array& array) {
+  if (!array.buffer->is_in_doubt) return;
+  if (const dataflow::Doubt* const failed = array.buffer->doubts->find_failed(array.span()))
+    driver::raise_exception(failed->error);
+}
+
 void require_at_rest(const Array& array) {
   const auto [written, read] = in_use(array);
   if (written || read)
@@ -145,7 +153,7 @@ void bind_dlpack(nb::module_& module) {
                                                    minor,
                                                    type});
         PyObject* const capsule =
-            is_versioned ? capsule_of(versioned) : capsule_of(static_cast<Lent*>(versioned.context)->managed);
+            is_versioned ? capsule_of(versioned) : capsule_of(static_cast<LentByDlpack*>(versioned.context)->managed);
         if (!capsule) {
           versioned.deleter(&versioned);
           throw nb::python_error();
@@ -178,6 +186,7 @@ void bind_dlpack(nb::module_& module) {
   });
   module.def("is_for_reading", is_for_reading);
   module.def("require_at_rest", require_at_rest);
+  module.def("require_well", require_well);
   // Does a function of `call` run on this thread?
   module.def("is_in_call", [] { return driver::InCall::current() != nullptr; });
   // Is a stream captured, by its handle? A default stream is the one of the current context.

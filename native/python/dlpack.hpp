@@ -79,6 +79,8 @@ dlpack::ManagedVersioned& lend(const dataflow::Array& array, Terms terms);
 bool is_for_reading(const dataflow::Array& array);
 // Raises where the device, or another library, still works on memory that the host is to read.
 void require_at_rest(const dataflow::Array& array);
+// Raises the error of a collective that was to write some of it, and has failed.
+void require_well(const dataflow::Array& array);
 
 void bind_dlpack(nanobind::module_& module);
 

@@ -1,6 +1,7 @@
 // Operations of functions that put work on a stream: see foreign_ops.hpp.
 #include "foreign_ops.hpp"
 
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 
 #include <optional>
@@ -48,8 +49,9 @@ bool is_async(nb::handle function) {
   return reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.ptr()))->co_flags & async;
 }
 
-// See `aiocuda.call`.
-nb::object call(nb::object function, const nb::tuple& arguments, nb::handle reads, nb::handle writes) {
+// See `aiocuda.call`. `workspace`: see `ForeignOp`.
+nb::object call(nb::object function, const nb::tuple& arguments, nb::handle reads, nb::handle writes,
+                const std::pair<std::uint64_t, dataflow::DType>& workspace) {
   if (!is_plain_function(function) && !is_in_c(function)) askers()->check_function(function);
   ForeignOp* op = nullptr;
   nb::object object = new_foreign_op(op);
@@ -59,6 +61,7 @@ nb::object call(nb::object function, const nb::tuple& arguments, nb::handle read
     op->note_tensors(argument);
     op->arguments.push_back(nb::borrow(argument));
   }
+  op->workspace = {workspace.first, workspace.second};
   take_accesses(*op, reads, writes);
   return object;
 }
@@ -66,7 +69,7 @@ nb::object call(nb::object function, const nb::tuple& arguments, nb::handle read
 // The same of a collective. Its arrays may be on several devices, and it may fail after it was submitted.
 nb::object collective(nb::object function, const nb::tuple& arguments, nb::handle reads, nb::handle writes,
                       const dataflow::DoubtRef& doubt) {
-  nb::object object = call(std::move(function), arguments, reads, writes);
+  nb::object object = call(std::move(function), arguments, reads, writes, {});
   nb::inst_ptr<ForeignOp>(object)->doubt = doubt;
   return object;
 }
@@ -102,7 +105,8 @@ void bind_foreign_ops(nb::module_& module) {
         askers() = Askers{std::move(op_class), std::move(check_function), std::move(named), std::move(array_named)};
       },
       nb::kw_only(), "op_class"_a, "check_function"_a, "named"_a, "array_named"_a);
-  module.def("call_op", call, "function"_a.none(), "arguments"_a, "reads"_a.none(), "writes"_a.none());
+  module.def("call_op", call, "function"_a.none(), "arguments"_a, "reads"_a.none(), "writes"_a.none(),
+             "workspace"_a = std::pair<std::uint64_t, dataflow::DType>());
   module.def("collective_op", collective, "function"_a, "arguments"_a, "reads"_a, "writes"_a, "doubt"_a);
   module.def("make_token", [](const dataflow::Array& array) { array.buffer->is_token = true; }, "array"_a);
   nb::class_<dataflow::Doubt>(module, "Doubt")

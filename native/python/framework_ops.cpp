@@ -76,7 +76,7 @@ struct Framework {
 };
 
 // An array, and the framework's array over its memory.
-struct Lent {
+struct LentToFramework {
   nb::handle array;
   nb::object theirs;
 };
@@ -95,7 +95,7 @@ class Run {
     const std::size_t count = nb::len(values) - written_;
     // What is behind the program's Python calls must outlive them, whatever they let go of.
     const nb::object framework = framework_, function = function_, state = state_;
-    std::vector<Lent> lent;
+    std::vector<LentToFramework> lent;
     std::vector<nb::object> given;
     for (std::size_t i = 0; i < count; ++i)
       given.push_back(
@@ -104,7 +104,7 @@ class Run {
     Inside inside(*this, call);
     come_after(inside.before(), *dataflow::as_array(state));
     const nb::object returned = inside.call(function, given);
-    for (const Lent& each : lent)
+    for (const LentToFramework& each : lent)
       if (was_written(each.theirs))
         call_method(framework, names().require_written, function, each.array, tail(values, count));
     nb::object result = nb::none();
@@ -241,7 +241,7 @@ class Run {
     return nb::hasattr(kind, "_fields") ? kind(*nb::tuple(items)) : kind(items);
   }
 
-  nb::object lend_to_it(nb::handle value, std::vector<Lent>& lent) {
+  nb::object lend_to_it(nb::handle value, std::vector<LentToFramework>& lent) {
     const Array* const array = dataflow::as_array(value);
     if (!array) return nb::borrow(value);
     if (reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())) != process_engine().hooks.device_array.ptr())
@@ -275,8 +275,8 @@ class Run {
     return PyObject_IsTrue(call_method(framework_, names().was_written, theirs).ptr()) == 1;
   }
 
-  nb::object adopted(nb::handle value, const std::vector<Lent>& lent, std::int32_t device) const {
-    for (const Lent& each : lent)
+  nb::object adopted(nb::handle value, const std::vector<LentToFramework>& lent, std::int32_t device) const {
+    for (const LentToFramework& each : lent)
       if (each.theirs.is(value)) return nb::borrow(each.array);
     const Framework& native = this->native();
     Array array;

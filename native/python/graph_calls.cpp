@@ -139,11 +139,11 @@ int visited(PyObject* self, visitproc visit, void* arg, Members... members) {
   return 0;
 }
 
-int graph_traverse(PyObject* self, visitproc visit, void* arg) {
+int calls_traverse(PyObject* self, visitproc visit, void* arg) {
   const auto* face = reinterpret_cast<GraphFace*>(self);
   return visited(self, visit, arg, face->native, face->put);
 }
-int graph_clear(PyObject* self) {
+int calls_clear(PyObject* self) {
   Py_CLEAR(reinterpret_cast<GraphFace*>(self)->native);
   Py_CLEAR(reinterpret_cast<GraphFace*>(self)->put);
   return 0;
@@ -179,9 +179,9 @@ PyTypeObject* make_graph_type() {
                                   {"_is_plain", Py_T_BOOL, offsetof(GraphFace, is_plain), 0, nullptr},
                                   {}};
   static PyType_Slot slots[] = {{Py_tp_new, slot(graph_new)},
-                                {Py_tp_dealloc, slot(deallocate<graph_clear>)},
-                                {Py_tp_traverse, slot(graph_traverse)},
-                                {Py_tp_clear, slot(graph_clear)},
+                                {Py_tp_dealloc, slot(deallocate<calls_clear>)},
+                                {Py_tp_traverse, slot(calls_traverse)},
+                                {Py_tp_clear, slot(calls_clear)},
                                 {Py_tp_members, members},
                                 {0, nullptr}};
   static PyType_Spec spec = {"aiocuda._native.GraphFace", sizeof(GraphFace), 0,

@@ -123,13 +123,13 @@ void bind_files(nb::module_& module) {
 }
 
 // Lends an array's memory to NumPy, and keeps it for as long as NumPy holds it, closed or not.
-struct Lent {
+struct LentMemory {
   Array array;
   bool is_for_reading;
 };
 
 int lent_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
-  const Lent& lent = *nb::inst_ptr<Lent>(self);
+  const LentMemory& lent = *nb::inst_ptr<LentMemory>(self);
   const Span span = lent.array.span();
   return PyBuffer_FillInfo(view, self, reinterpret_cast<void*>(lent.array.address()),
                            static_cast<Py_ssize_t>(span.end - span.begin), lent.is_for_reading, flags);
@@ -137,17 +137,17 @@ int lent_buffer(PyObject* self, Py_buffer* view, int flags) noexcept {
 PyType_Slot lent_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(lent_buffer)}, {0, nullptr}};
 
 void bind_lent(nb::module_& module) {
-  nb::class_<Lent>(module, "Lent", nb::type_slots(lent_slots))
+  nb::class_<LentMemory>(module, "Lent", nb::type_slots(lent_slots))
       // A shared array is only for reading, in NumPy too.
       .def(
           "__init__",
-          [](Lent* self, const Array& array) {
+          [](LentMemory* self, const Array& array) {
             const bool is_claimed = array.buffer && array.buffer->claims &&
                                     array.buffer->claims->against_access(array.region(), true, array.group.get());
-            new (self) Lent{array, is_claimed};
+            new (self) LentMemory{array, is_claimed};
           },
           "array"_a)
-      .def_prop_ro("array", [](const Lent& self) { return Array(self.array); });
+      .def_prop_ro("array", [](const LentMemory& self) { return Array(self.array); });
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ struct Layout {
   std::vector<std::int64_t> shape, strides, tile;
 };
 
-bool is_same_place(const Array& a, const Array& b) { return a.buffer.get() == b.buffer.get() && a.offset == b.offset; }
+bool begin_alike(const Array& a, const Array& b) { return a.buffer.get() == b.buffer.get() && a.offset == b.offset; }
 
 bool is_equal(nb::handle a, nb::handle b) {
   const nb::object answer = nb::steal(PyObject_RichCompare(a.ptr(), b.ptr(), Py_EQ));
@@ -206,7 +206,7 @@ class KnownCall {
           const std::size_t first = firsts_[distinct];
           if (first == i) break;
           const bool is_same =
-              is_same_place(*as_array(given[first]), *array) && layouts_[args_[first].layout].is_of(object, *array);
+              begin_alike(*as_array(given[first]), *array) && layouts_[args_[first].layout].is_of(object, *array);
           if (is_same != (distinct == arg.distinct)) return false;
         }
       } else if (arg.kind == Arg::Kind::number) {

@@ -16,6 +16,7 @@
 #include "../driver/graph.hpp"
 #include "arrays.hpp"
 #include "execution_awaits.hpp"
+#include "placements.hpp"
 #include "process.hpp"
 #include "replaying.hpp"
 #include "spare_objects.hpp"
@@ -51,10 +52,6 @@ PyType_Slot op_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(op_traverse)}
                           {Py_tp_clear, reinterpret_cast<void*>(op_clear)},
                           {Py_am_await, reinterpret_cast<void*>(await_op)},
                           {0, nullptr}};
-
-nb::object ordinal_or_none(std::int32_t ordinal) {
-  return ordinal == unknown_ordinal ? nb::none() : nb::object(nb::int_(ordinal));
-}
 
 const char* name_of(Yields yields) {
   switch (yields) {

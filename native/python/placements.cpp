@@ -28,10 +28,6 @@ int placement_traverse(PyObject* self, visitproc visit, void* arg) {
 
 PyType_Slot placement_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(placement_traverse)}, {0, nullptr}};
 
-nb::object ordinal_or_none(std::int32_t ordinal) {
-  return ordinal == unknown_ordinal ? nb::none() : nb::object(nb::int_(ordinal));
-}
-
 }  // namespace
 
 void raise_recorded(const Placement& placement) {

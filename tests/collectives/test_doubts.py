@@ -93,3 +93,33 @@ def test_memory_of_numpys_that_got_a_failed_result_is_used_again(group, latches)
         future.sync(60)
     ac.copy(into, ac.ones(N, np.int32, device=0)).sync(60)
     np.testing.assert_array_equal(into, 1)
+
+
+LENDING = {
+    "DLPack": lambda array: array.__dlpack__(stream=1, max_version=(1, 3)),
+    "older DLPack": lambda array: array.__dlpack__(),
+    "CUDA array interface": lambda array: array.__cuda_array_interface__,
+    "another process": lambda array: array.ipc_handle(),
+}
+
+
+@pytest.mark.parametrize("lend", LENDING.values(), ids=LENDING)
+def test_a_failed_result_is_lent_to_nobody(group, latches, lend):
+    x = [ac.empty(2 * N, np.int32, device=each, interprocess=True).sync() for each in range(2)]
+    latch = held(latches, x[1])
+    futures = [each.submit() for each in group.all_reduce([each[:N] for each in x], out=[each[:N] for each in x])]
+    group.abort()
+    latch.release()
+    with pytest.raises(CollectiveError, match="abort"):
+        futures[0].sync(60)
+    with pytest.raises(CollectiveError, match="abort"):
+        lend(x[0])
+    if lend is not LENDING["another process"]:
+        lend(x[0][N:])  # which it was not to write
+
+
+def test_a_result_that_is_well_is_lent(group):
+    x = arrays(1)
+    group.all_reduce(x, out=x)[0].sync(60)
+    capsule = x[0].__dlpack__(stream=1)
+    assert "dltensor" in repr(capsule)

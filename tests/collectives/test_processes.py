@@ -278,19 +278,3 @@ g.close()
     )
     assert "a group of processes cannot be part of a graph" in ended["error"], ended
     assert ended["sum"] == 1.0
-
-
-def test_nobody_joins_without_the_secret():
-    import json
-    import socket
-
-    from aiocuda._collective import meeting
-
-    place = meeting.open_hub("127.0.0.1")
-    for hello in (b'{"secret": "00", "rank": 0}\n', b"nonsense\n", b'{"rank": 0}\n'):
-        with socket.create_connection((place.host, place.port), timeout=60) as connection:
-            connection.sendall(hello)
-            assert connection.recv(1) == b""
-    with pytest.raises(ac.ArgumentValueError, match="unique_id"):
-        meeting.Place.from_bytes(b"anything")
-    assert json.loads(place.to_bytes()) == [place.host, place.port, place.secret]

@@ -27,6 +27,8 @@ from scheduler import Scheduler
 from sizes import SIZES, TINY, draw_weights
 
 import aiocuda as ac
+from aiocuda._driver import blas
+from aiocuda._verbs import matrices
 
 FOLDER = Path(example.__file__).parent
 PATIENCE_S = 120
@@ -133,6 +135,23 @@ def test_all_graphs_are_made_before_the_first_text():
         assert scheduler._model.step.cache_info().graphs == len(TINY.buckets)
 
     asyncio.run(main())
+
+
+@pytest.mark.emulated_only
+def test_all_products_of_a_step_share_a_workspace_of_cublas(monkeypatch):
+    workspaces: list[tuple[int, int]] = []
+    monkeypatch.setattr(blas, "open_blas", lambda _: None)
+    monkeypatch.setattr(blas, "multiply", lambda _ordinal, _stream, workspace, *_: workspaces.append(workspace))
+    monkeypatch.setattr(matrices, "by_kernel", matrices.by_cublas)
+
+    async def main() -> None:
+        model = await example.load(TINY, WEIGHTS)
+        for bucket in TINY.buckets:
+            await model.step(await ac.to_device(empty_plan(TINY, bucket)))
+
+    asyncio.run(main())
+    assert len(workspaces) == len(TINY.buckets) * (4 * TINY.layers + 1)
+    assert sum(size for _, size in set(workspaces)) == TINY.workspace_bytes
 
 
 def test_a_step_says_when_it_began_and_ended():
@@ -492,5 +511,5 @@ def test_the_page_has_the_sizes_of_the_models(name):
     megabytes = f"{sizes.cache_bytes / 1e6:,.{0 if sizes.cache_bytes > 1e6 else 1}f} MB"
     heads = f"{sizes.heads}, {sizes.kv_heads}"
     numbers = [sizes.layers, f"{sizes.width:,}", heads, f"{sizes.vocabulary:,}", f"{sizes.parameters:,}", megabytes]
-    numbers.append(f"{sizes.workspace_bytes / 1e9:.1f} GB")
+    numbers.append(f"{sizes.workspace_bytes / 1e6:.0f} MB")
     assert [cell.strip() for cell in row.strip("|").split("|")[1:]] == [str(number) for number in numbers]

@@ -146,7 +146,7 @@ def test_lines_are_code_alone(tmp_path, monkeypatch):
 def test_lines_of_the_model_that_schedule_count_for_aiocuda(monkeypatch):
     in_model = lines_of("d")
     monkeypatch.setattr(compare, "MARKED", {})
-    assert in_model - lines_of("d") == 8
+    assert in_model - lines_of("d") == 4
 
 
 def test_the_page_has_the_lines_and_what_part_of_the_others_they_are():

@@ -66,7 +66,7 @@ Symbol::Kind kind_of(std::string_view name) {
 
 std::string readable(const std::string& name) {
   int status = 0;
-  const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status),
+  const std::unique_ptr<char, decltype(&std::free)> text(::abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status),
                                                          &std::free);
   return status == 0 && text != nullptr ? text.get() : name;
 }

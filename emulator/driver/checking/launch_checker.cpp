@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <utility>
 #include <vector>
 
 #include "checking/kernel_reports.hpp"
 #include "checking/operation.hpp"
 #include "checking/recorder.hpp"
+#include "hexadecimal.hpp"
 #include "memory/physical_memory.hpp"
 
 namespace aiocuda::emulator::checking {
@@ -27,12 +27,6 @@ const char* verb_of(AccessKind kind) {
       return "writes (atomic or volatile)";
   }
   return "touches";
-}
-
-std::string hexadecimal(std::uintptr_t value) {
-  char text[24];
-  std::snprintf(text, sizeof text, "0x%zx", static_cast<std::size_t>(value));
-  return text;
 }
 
 // Where an access goes.

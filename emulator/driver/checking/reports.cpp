@@ -2,19 +2,13 @@
 #include "checking/reports.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "checking/kernel_reports.hpp"
+#include "hexadecimal.hpp"
 
 namespace aiocuda::emulator::checking {
 namespace {
-
-std::string hexadecimal(std::uintptr_t value) {
-  char text[24];
-  std::snprintf(text, sizeof text, "0x%zx", static_cast<std::size_t>(value));
-  return text;
-}
 
 std::string message_of(const Race& race) {
   const Operation& first = *race.first;

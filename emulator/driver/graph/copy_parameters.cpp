@@ -1,6 +1,7 @@
 // Memcpy and memset nodes; see node_parameters.hpp. The driver looks up the memory behind an address when the
 // parameters are made. It reads and writes the bytes of host memory, pageable or not, when the node runs.
 #include "graph/node_parameters.hpp"
+#include "hexadecimal.hpp"
 
 namespace aiocuda::emulator::graph {
 namespace {

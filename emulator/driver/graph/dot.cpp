@@ -5,6 +5,7 @@
 
 #include "graph/calls.hpp"
 #include "graph/conditional.hpp"
+#include "hexadecimal.hpp"
 
 namespace aiocuda::emulator::graph {
 namespace {

@@ -13,6 +13,7 @@
 #include "checking/known_memory.hpp"
 #include "device.hpp"
 #include "graph/node_parameters.hpp"
+#include "hexadecimal.hpp"
 #include "injection.hpp"
 
 namespace aiocuda::emulator::graph {

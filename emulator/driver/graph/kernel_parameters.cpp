@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "graph/node_parameters.hpp"
+#include "hexadecimal.hpp"
 
 namespace aiocuda::emulator::graph {
 namespace {

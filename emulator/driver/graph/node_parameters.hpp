@@ -22,7 +22,6 @@ struct Detail {
   std::string value;
 };
 using Details = std::vector<Detail>;
-std::string hexadecimal(std::uintptr_t value);
 
 using Works = std::vector<std::shared_ptr<Work>>;
 

@@ -1,8 +1,8 @@
 // Host, event, batch and child nodes; see node_parameters.hpp. Memory and conditional nodes have files of their own.
 #include <algorithm>
-#include <cstdio>
 
 #include "graph/graph.hpp"
+#include "hexadecimal.hpp"
 #include "host_function.hpp"
 #include "stream_memory_ops.hpp"
 
@@ -14,12 +14,6 @@ bool is_wait(const CUstreamBatchMemOpParams& operation) noexcept {
 }
 
 }  // namespace
-
-std::string hexadecimal(std::uintptr_t value) {
-  char text[24];
-  std::snprintf(text, sizeof text, "0x%zx", static_cast<std::size_t>(value));
-  return text;
-}
 
 void HostParameters::append_work(Works& works) const {
   works.push_back(make_host_function_work(given_.fn, given_.userData));

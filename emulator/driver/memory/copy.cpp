@@ -75,7 +75,7 @@ bool span_of(const Operand& operand, const Extent& extent, std::size_t& span) no
 }
 
 // As cuMemcpy3D would be given it.
-CUDA_MEMCPY3D describe(const Operand& destination, const Operand& source, const Extent& extent) {
+CUDA_MEMCPY3D as_memcpy3d(const Operand& destination, const Operand& source, const Extent& extent) {
   const auto rows = [](const Operand& operand) {
     return operand.pitch_bytes == 0 ? 0 : operand.slice_bytes / operand.pitch_bytes;
   };
@@ -199,7 +199,7 @@ CUresult copy(Stream& stream, const Operand& destination, const Operand& source,
   if (returning == Returning::asynchronous) {
     const auto captured = capture::instead_of_work(stream, [&](graph::ParametersPointer& made) {
       made = std::make_shared<graph::CopyParameters>(
-          stream.context().shared_from_this(), describe(destination, source, extent), destination, source, extent);
+          stream.context().shared_from_this(), as_memcpy3d(destination, source, extent), destination, source, extent);
       return CUDA_SUCCESS;
     });
     if (captured) return *captured;

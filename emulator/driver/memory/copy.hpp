@@ -60,6 +60,9 @@ CUresult resolve(Operand& operand, const Extent& extent, Expected expected);
 // The same for `bytes` bytes in a row.
 CUresult resolve(std::uintptr_t address, std::size_t bytes, Expected expected, Operand& operand);
 
+// What a copy may reach.
+enum class Between { what_the_device_can_access, peers };
+
 // When the call returns, and when the source is read. The first two are those of CUDA's page "API
 // synchronization behavior".
 enum class Returning {

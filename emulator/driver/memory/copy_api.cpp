@@ -5,6 +5,7 @@
 #include "stream.hpp"
 
 using namespace aiocuda::emulator;
+using memory::Between;
 using memory::Expected;
 using memory::Extent;
 using memory::Operand;
@@ -14,14 +15,12 @@ namespace {
 
 std::uintptr_t address_of(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
 
-struct Side {
+struct LinearSide {
   std::uintptr_t address;
   Expected expected;
 };
 
-enum class Between { what_the_device_can_access, peers };
-
-CUresult copy_in(Stream& stream, Side destination, Side source, std::size_t bytes, Returning returning,
+CUresult copy_in(Stream& stream, LinearSide destination, LinearSide source, std::size_t bytes, Returning returning,
                  Between between = Between::what_the_device_can_access) {
   if (bytes == 0) return CUDA_SUCCESS;
   Operand to, from;
@@ -36,14 +35,14 @@ CUresult copy_in(Stream& stream, Side destination, Side source, std::size_t byte
   return memory::copy(stream, to, from, Extent{bytes, 1, 1}, returning);
 }
 
-CUresult copy_now(Side destination, Side source, std::size_t bytes) {
+CUresult copy_now(LinearSide destination, LinearSide source, std::size_t bytes) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_default_stream(stream)) return error;
   if (const CUresult error = capture::check_not_captured(*stream)) return error;
   return copy_in(*stream, destination, source, bytes, Returning::synchronous);
 }
 
-CUresult copy_later(Side destination, Side source, std::size_t bytes, CUstream handle) {
+CUresult copy_later(LinearSide destination, LinearSide source, std::size_t bytes, CUstream handle) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(handle, stream)) return error;
   return copy_in(*stream, destination, source, bytes, Returning::asynchronous);

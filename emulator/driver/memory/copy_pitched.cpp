@@ -7,6 +7,7 @@
 #include "texture/array.hpp"
 
 using namespace aiocuda::emulator;
+using memory::Between;
 using memory::Expected;
 using memory::Extent;
 using memory::Operand;
@@ -14,7 +15,7 @@ using memory::Returning;
 
 namespace {
 
-struct Side {
+struct PitchedSide {
   CUmemorytype type;
   const void* host;
   CUdeviceptr device;
@@ -26,7 +27,7 @@ struct Side {
 };
 
 struct Description {
-  Side destination, source;
+  PitchedSide destination, source;
   Extent extent;
   bool reserved_is_null = true;
 };
@@ -77,7 +78,7 @@ Description describe(const CUDA_MEMCPY3D& copy) {
 Description describe(const CUDA_MEMCPY3D_PEER& copy) { return describe_3d(copy); }
 
 // A side that is an array has its pitch, its height and its bounds from there.
-CUresult resolve_array(const Side& side, const Extent& extent, Operand& operand) {
+CUresult resolve_array(const PitchedSide& side, const Extent& extent, Operand& operand) {
   const auto array = texture::arrays().find(side.array);
   if (!array) return CUDA_ERROR_INVALID_VALUE;
   const std::size_t texel_bytes = array->format().texel_bytes();
@@ -101,7 +102,7 @@ CUresult resolve_array(const Side& side, const Extent& extent, Operand& operand)
   return CUDA_SUCCESS;
 }
 
-CUresult resolve_side(const Side& side, const Extent& extent, Operand& operand) {
+CUresult resolve_side(const PitchedSide& side, const Extent& extent, Operand& operand) {
   if (side.level_of_detail != 0) return CUDA_ERROR_INVALID_VALUE;
   Expected expected = Expected::any;
   std::uintptr_t base = side.device;
@@ -145,16 +146,14 @@ CUresult resolve_side(const Side& side, const Extent& extent, Operand& operand) 
 }
 
 // Between an array and memory, a pitch of 0 means rows without gaps: seen on an H100.
-Side with_pitch(Side side, const Side& other, const Extent& extent) {
+PitchedSide with_pitch(PitchedSide side, const PitchedSide& other, const Extent& extent) {
   if (other.type == CU_MEMORYTYPE_ARRAY && side.pitch_bytes == 0) side.pitch_bytes = side.x_bytes + extent.width_bytes;
   return side;
 }
 
-enum class Between { what_the_device_can_access, peers };
-
 CUresult resolve_sides(const Description& description, CUdevice device, Between between, Operand& to, Operand& from) {
-  const Side destination = with_pitch(description.destination, description.source, description.extent);
-  const Side source = with_pitch(description.source, description.destination, description.extent);
+  const PitchedSide destination = with_pitch(description.destination, description.source, description.extent);
+  const PitchedSide source = with_pitch(description.source, description.destination, description.extent);
   if (const CUresult error = resolve_side(destination, description.extent, to)) {
     return error;
   }
@@ -238,20 +237,22 @@ CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* copy, CUstream handle) {
 // The copies of a row of a one-dimensional array. An offset is in bytes.
 namespace {
 
-Side row_of(CUarray array, std::size_t offset) {
+PitchedSide row_of(CUarray array, std::size_t offset) {
   return {CU_MEMORYTYPE_ARRAY, nullptr, 0, array, offset, 0, 0, 0, 0, 0};
 }
-Side on_device(CUdeviceptr address) { return {CU_MEMORYTYPE_DEVICE, nullptr, address, nullptr, 0, 0, 0, 0, 0, 0}; }
-Side on_host(const void* address) { return {CU_MEMORYTYPE_HOST, address, 0, nullptr, 0, 0, 0, 0, 0, 0}; }
+PitchedSide on_device(CUdeviceptr address) {
+  return {CU_MEMORYTYPE_DEVICE, nullptr, address, nullptr, 0, 0, 0, 0, 0, 0};
+}
+PitchedSide on_host(const void* address) { return {CU_MEMORYTYPE_HOST, address, 0, nullptr, 0, 0, 0, 0, 0, 0}; }
 
-CUresult copy_row_now(const Side& destination, const Side& source, std::size_t bytes) {
+CUresult copy_row_now(const PitchedSide& destination, const PitchedSide& source, std::size_t bytes) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_default_stream(stream)) return error;
   if (const CUresult error = capture::check_not_captured(*stream)) return error;
   return copy_in(*stream, {destination, source, {bytes, 1, 1}}, Returning::synchronous);
 }
 
-CUresult copy_row_later(const Side& destination, const Side& source, std::size_t bytes, CUstream handle) {
+CUresult copy_row_later(const PitchedSide& destination, const PitchedSide& source, std::size_t bytes, CUstream handle) {
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(handle, stream)) return error;
   return copy_in(*stream, {destination, source, {bytes, 1, 1}}, Returning::asynchronous);

@@ -22,7 +22,7 @@ from aiocuda._values import given
 from aiocuda._verbs.conversion import convert
 from aiocuda._verbs.copies import copy, dup
 from aiocuda._verbs.create import empty, zeros
-from aiocuda._verbs.foreign import call
+from aiocuda._verbs.foreign import call_with_workspace
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
 __all__ = ["fft", "fftn", "ifft", "ifftn", "irfft", "rfft"]
@@ -389,7 +389,6 @@ def by_cufft(
     """Transform by cuFFT what lies in one piece, into what lies in one piece; `line` may be overwritten by irfft."""
     names = {"rfft": ("R2C", "D2Z"), "irfft": ("C2R", "Z2D")}.get(asked, ("C2C", "Z2Z"))
     plan = cufft.open_plan(ordinal, names[kind == np.complex128], lengths, batch)
-    work_area = empty(max(plan.work_bytes, 1), np.uint8, ordinal)
 
     def enqueue(stream: Stream, line: DeviceArray, into: DeviceArray, area: DeviceArray) -> DeviceArray:
         inverse = asked in {"ifft", "ifftn"}
@@ -398,5 +397,7 @@ def by_cufft(
 
     overwritten = [line] if asked == "irfft" else []
     reads = [] if overwritten else [line]
-    made: Any = call(enqueue, line, into, work_area, reads=reads, writes=[into, work_area, *overwritten])
+    made = call_with_workspace(
+        enqueue, line, into, reads=reads, writes=[into, *overwritten], workspace_bytes=max(plan.work_bytes, 1)
+    )
     return made if factor == 1 else fourier_kernels.scaled(made, kind, asked, lengths, batch, factor)

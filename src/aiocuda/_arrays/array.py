@@ -78,6 +78,8 @@ class DeviceArray(_native.Array, Partitionable, Managed, DLPack):
             The array was closed (a `ClosedError`), moved or partitioned.
         DriverError
             The driver refused: it lends other processes nothing.
+        CollectiveError
+            A collective was to write the array, and has failed.
 
         Notes
         -----
@@ -102,6 +104,8 @@ class DeviceArray(_native.Array, Partitionable, Managed, DLPack):
             DLPack.
         OwnershipError
             The array was closed (a `ClosedError`), moved or partitioned.
+        CollectiveError
+            A collective was to write the array, and has failed.
         """
         return array_interface(self)
 

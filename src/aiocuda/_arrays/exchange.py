@@ -80,6 +80,8 @@ class DLPack:
             The array was closed (a `ClosedError`), moved or partitioned.
         CaptureError
             Somebody captures the stream into a graph.
+        CollectiveError
+            A collective was to write the array, and has failed.
 
         Notes
         -----
@@ -120,6 +122,7 @@ def _asker() -> str:
 def array_interface(array: _native.Array) -> dict[str, Any]:
     """Return what ``__cuda_array_interface__`` is to be; see `DeviceArray`."""
     _native.check_usable(array, False, "__cuda_array_interface__")
+    _native.require_well(array)
     dtype = dtypes.dtype_of(array._dtype)
     if dtype.isbuiltin == 2:  # of ml_dtypes
         raise MissingAttributeError(

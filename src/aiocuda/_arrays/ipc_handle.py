@@ -60,6 +60,7 @@ class IpcHandle:
 def handle_of(array: _native.Array) -> IpcHandle:
     """Return what other processes open an array with; see `DeviceArray.ipc_handle`."""
     _native.check_usable(array, False, "ipc_handle")
+    _native.require_well(array)
     if not array._is_interprocess:
         raise ArgumentValueError(
             f"ipc_handle: other processes can open arrays that this one has made with interprocess=True, and {array!r} "

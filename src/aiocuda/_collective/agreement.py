@@ -1,77 +1,203 @@
 """Whether ranks do the same: what each of them has said about each call. Pure.
 
-Always true: calls of this rank are agreed on in their order. A call is agreed on when all who take part have said the
-same about it.
+Always true: a rank comes to its calls in the order in which it said them. A call is agreed on when all who take part
+have come to it, and have said the same. What is wrong once stays so.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
-from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
-__all__ = ["Agreement"]
+__all__ = ["Agreement", "Key", "brief"]
+
+_LONGEST_WORDS: Final = 1000  # so that an error that names two calls fits into a message of the channel's
 
 
-@dataclass(slots=True)
-class _Waiting:
-    key: str
+def brief(words: str, longest: int = _LONGEST_WORDS) -> str:
+    """Return words of bounded length, which differ if the words do."""
+    if len(words) <= longest:
+        return words
+    digest = hashlib.sha256(words.encode("utf-8", "backslashreplace")).hexdigest()
+    return f"{words[: longest - 100]}… ({len(words):,} characters, sha256 {digest[:32]})"
+
+
+class Key(NamedTuple):
+    """By which ranks know a call: its number among the collectives, or among the messages from one rank to another."""
+
     number: int
-    ranks: frozenset[int]
+    source: int = -1
+    to: int = -1
+
+    def __str__(self) -> str:
+        if self.source < 0:
+            return f"call {self.number}"
+        return f"message {self.number} from rank {self.source} to rank {self.to}"
+
+    def in_series(self, number: int) -> Key:
+        """Return another one among the same."""
+        return self._replace(number=number)
 
 
-@dataclass(slots=True)
 class Agreement:
-    """Of one rank.
+    """What all ranks have said, as one of them has heard it.
+
+    Parameters
+    ----------
+    rank, size
+        Which one, and how many there are.
 
     Attributes
     ----------
-    rank
-        This one.
     agreed
         How many calls of this rank all have agreed on.
+    wrong
+        Why the ranks can never agree, in words; None so far.
     """
 
-    rank: int
-    agreed: int = 0
-    _said: dict[str, dict[int, str]] = field(default_factory=dict)
-    _waiting: deque[_Waiting] = field(default_factory=deque)
-    _number: int = 0
+    def __init__(self, rank: int, size: int) -> None:
+        self.agreed = 0
+        self.wrong: str | None = None
+        self._rank = rank
+        self._everybody = range(size)
+        self._called: dict[Key, dict[int, str]] = {}  # by whom, and in which words
+        self._refused: dict[Key, dict[int, str]] = {}  # and who has not, and never will
+        self._queues: list[deque[Key]] = [deque() for _ in self._everybody]  # calls that are not agreed on
+        self._coming: dict[Key, int] = {}  # how many ranks have come to a call
+        self._busy = 0  # how many ranks have come to one
+        self._last: dict[tuple[Key, int], int] = {}  # the number of a rank's last call in a series
+        self._left: set[int] = set()
 
-    def call(self, key: str, ranks: frozenset[int], words: str) -> int:
-        """Note a call of this rank's; return its number. `ranks`: who takes part."""
-        self._number += 1
-        self._said.setdefault(key, {})[self.rank] = words
-        self._waiting.append(_Waiting(key, self._number, ranks))
-        return self._number
+    def call(self, rank: int, key: Key, words: str) -> None:
+        """Note what a rank calls, behind what it has called before."""
+        called = self._called.setdefault(key, {})
+        called[rank] = words
+        self._note_skipped(rank, key)
+        self._compare(key, rank)
+        gone = self._left.intersection(self._ranks(key)).difference(called)
+        if gone:
+            self._note_gone(key, min(gone))
+        queue = self._queues[rank]
+        queue.append(key)
+        if len(queue) == 1:
+            self._busy += 1
+            self._come(rank)
 
-    def hear(self, rank: int, key: str, words: str) -> None:
-        """Note what another rank said."""
-        self._said.setdefault(key, {})[rank] = words
+    def refuse(self, rank: int, key: Key, words: str) -> None:
+        """Note that a rank does not make the call of this number. `words`: why, as in "rank 1 …"."""
+        refused = self._refused.setdefault(key, {})
+        refused[rank] = words
+        if key in self._called:
+            self._compare(key, next(iter(self._called[key])))
+        elif len(refused) == len(self._ranks(key)):
+            del self._refused[key]
 
-    def disagreement(self) -> str | None:
-        """Return what two ranks say that is not the same, in words; first settle what can be."""
-        while self._waiting:
-            first = self._waiting[0]
-            said = self._said[first.key]
-            own = said[self.rank]
-            for rank, words in sorted(said.items()):
-                if words != own:
-                    return (
-                        f"the ranks of the group do not call the same: as {first.key}, rank {self.rank} calls {own}, "
-                        f"rank {rank} calls {words}"
-                    )
-            if not first.ranks <= said.keys():
-                return None
-            self.agreed = first.number
-            self._waiting.popleft()
-            del self._said[first.key]
-        return None
+    def leave(self, rank: int) -> None:
+        """Note that a rank calls nothing more."""
+        self._left.add(rank)
+        for key, called in self._called.items():
+            if rank in self._ranks(key) and rank not in called:
+                self._note_gone(key, rank)
+                return
 
     def waits_for(self) -> str | None:
-        """Return for whom the first call waits that is not agreed on; None if there is none."""
-        if not self._waiting:
+        """Return for whom the first call of this rank waits that is not agreed on; None if there is none."""
+        if not self._queues[self._rank]:
             return None
-        first = self._waiting[0]
-        said = self._said[first.key]
-        missing = ", ".join(str(each) for each in sorted(first.ranks - said.keys()))
-        return f"{first.key}, {said[self.rank]}: rank {missing} has not called it"
+        key = self._queues[self._rank][0]
+        called = self._called[key]
+        absent = [rank for rank in self._ranks(key) if rank not in called]
+        reasons = [f"rank {', '.join(map(str, absent))} has not called it"] if absent else []
+        for rank in self._ranks(key):
+            queue = self._queues[rank]
+            if queue and queue[0] != key:
+                reasons.append(f"rank {rank} waits in {queue[0]}, {self._called[queue[0]][rank]}")
+        return f"{key}, {called[self._rank]}: {'; '.join(reasons)}"
+
+    def _ranks(self, key: Key) -> range | tuple[int, int]:
+        return self._everybody if key.source < 0 else (key.source, key.to)
+
+    def _note(self, wrong: str) -> None:
+        if self.wrong is None:
+            self.wrong = f"the ranks of the group do not call the same: {wrong}"
+
+    def _compare(self, key: Key, rank: int) -> None:
+        """Compare what a rank has called with one other: those before it were compared with each other."""
+        called, refused = self._called[key], self._refused.get(key)
+        one, other = sorted((next(iter(called)), rank))
+        if called[one] != called[other]:
+            self._note(f"as {key}, rank {one} calls {called[one]}, rank {other} calls {called[other]}")
+        elif refused:
+            who, words = next(iter(refused.items()))
+            self._note(f"as {key}, rank {rank} calls {called[rank]}, rank {who} {words}")
+
+    def _note_skipped(self, rank: int, key: Key) -> None:
+        series = (key.in_series(0), rank)
+        last = self._last.get(series, 0)
+        if key.number <= last:
+            self._note(f"rank {rank} calls {key}, {self._called[key][rank]}, behind {key.in_series(last)}")
+        for number in range(last + 1, key.number):
+            skipped = key.in_series(number)
+            if rank not in self._refused.get(skipped, ()):
+                self.refuse(rank, skipped, f"has dropped it, or it failed before, and goes on with {key}")
+        self._last[series] = key.number
+
+    def _note_gone(self, key: Key, gone: int) -> None:
+        rank, words = next(iter(self._called[key].items()))
+        self._note(f"as {key}, rank {rank} calls {words}, rank {gone} has closed the group")
+
+    def _come(self, rank: int) -> None:
+        """Note that a rank has come to the first call of its queue."""
+        coming, moved = [rank], set[int]()
+        while coming:
+            rank = coming.pop()
+            moved.add(rank)
+            key = self._queues[rank][0]
+            self._coming[key] = self._coming.get(key, 0) + 1
+            ranks = self._ranks(key)
+            if self._coming[key] < len(ranks):
+                continue
+            del self._coming[key], self._called[key]
+            for each in ranks:
+                queue = self._queues[each]
+                queue.popleft()
+                if queue:
+                    coming.append(each)
+                else:
+                    self._busy -= 1
+                if each == self._rank:
+                    self.agreed += 1
+        for each in sorted(moved):
+            # All who have come to something have come to the same: nobody waits in another call.
+            if self._queues[each] and self._coming[self._queues[each][0]] < self._busy:
+                self._look_for_circle(each)
+
+    def _look_for_circle(self, rank: int) -> None:
+        """Look whether a rank waits for ranks that wait for it."""
+        path, ways = [rank], [self._waited_for(rank)]
+        seen = {rank}
+        while path:
+            if not ways[-1]:
+                path.pop()
+                ways.pop()
+                continue
+            following = ways[-1].pop()
+            if following == rank:
+                first = path.index(min(path))
+                parts = [f"rank {each} calls {self._words_of(each)}" for each in path[first:] + path[:first]]
+                self._note(f"{', '.join(parts)}, and each waits for the next; let one of them go first elsewhere")
+                return
+            if following not in seen:
+                seen.add(following)
+                path.append(following)
+                ways.append(self._waited_for(following))
+
+    def _words_of(self, rank: int) -> str:
+        key = self._queues[rank][0]
+        return f"{self._called[key][rank]} ({key})"
+
+    def _waited_for(self, rank: int) -> list[int]:
+        """Return the ranks that must come to a rank's call, and have come to another one."""
+        key = self._queues[rank][0]
+        return [each for each in self._ranks(key) if self._queues[each] and self._queues[each][0] != key]

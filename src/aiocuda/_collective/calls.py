@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from aiocuda._collective.agreement import brief
 from aiocuda._driver.nccl import DTYPES, OPS, NcclCall
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["Call", "Part", "checked_op"]
+__all__ = ["CONNECT", "Call", "Part", "checked_op"]
 
 _BYTE: Final = DTYPES["uint8"]
 
@@ -30,6 +31,7 @@ _FUNCTIONS: Final = {
 }
 _REDUCING: Final = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 _ROOTED: Final = frozenset({"reduce", "broadcast"})
+CONNECT: Final = "connect"  # all of them, once, with arrays that have an item for each rank
 
 
 def checked_op(op: object) -> str:
@@ -47,15 +49,26 @@ class Part:
     ----------
     address, shape, dtype
         The array's.
+    item_bytes
+        The size of one item.
     """
 
     address: int
     shape: tuple[int, ...]
     dtype: str
+    item_bytes: int
 
     @property
     def count(self) -> int:
         return math.prod(self.shape)
+
+    @property
+    def size_bytes(self) -> int:
+        return self.count * self.item_bytes
+
+    @property
+    def end(self) -> int:
+        return self.address + self.size_bytes
 
     def __str__(self) -> str:
         return f"{self.dtype}{self.shape}"
@@ -82,15 +95,23 @@ class Call:
     op: str = ""
     root: int = -1
 
+    def reads(self, rank: int) -> bool:
+        """Return whether a rank's `x` is read."""
+        return self.kind != "recv" and (self.kind != "broadcast" or self.root == rank)
+
+    def writes(self, rank: int) -> bool:
+        """Return whether a rank's `out`, or else its `x`, is written."""
+        return self.kind != "send" and (self.kind != "broadcast" or self.root != rank)
+
     def words(self, sent: Sequence[Part]) -> str:
         """Return what ranks compare: the call, and the shapes of what one rank sends, or receives from one other."""
         shapes = ", ".join(map(str, sent))
         if self.kind in ("send", "recv"):
-            return f"a message of {shapes}"
+            return brief(f"a message of {shapes}")
         text = f"{self.kind} of {shapes}"
         if self.op:
             text += f", {self.op}"
-        return f"{text}, root {self.root}" if self.kind in _ROOTED else text
+        return brief(f"{text}, root {self.root}" if self.kind in _ROOTED else text)
 
     def check(self, send: Part, receive: Part | None) -> None:
         """Raise where what is sent and received by one rank does not fit together."""
@@ -122,28 +143,31 @@ class Call:
                 return (shape[0] // self.size, *shape[1:])
         return shape
 
-    def for_nccl(self, send: Part, receive: Part | None, item_bytes: int) -> NcclCall:
-        """Return the call on one device."""
+    def for_nccl(self, send: Part, receive: Part | None) -> list[NcclCall]:
+        """Return the calls on one device."""
+        if self.kind == CONNECT:
+            return [call for each in self._connecting() for call in each.for_nccl(send, receive)]
         count = send.count
         if self.kind in ("reduce_scatter", "all_to_all"):
             count //= self.size
         dtype = DTYPES.get(send.dtype, _BYTE)
         if send.dtype not in DTYPES:
-            count *= item_bytes
+            count *= send.item_bytes
         more: tuple[int, ...] = ()
         if self.op:
             more += (OPS[self.op],)
         if self.root >= 0:
             more += (self.root,)
         if self.kind == "send":
-            return NcclCall("send", send.address, None, count, dtype, more)
+            return [NcclCall("send", send.address, None, count, dtype, more)]
         if self.kind == "recv":
-            return NcclCall("recv", None, send.address, count, dtype, more)
-        return NcclCall(
-            _FUNCTIONS[self.kind],
-            send.address,
-            receive.address if receive is not None else send.address,
-            count,
-            dtype,
-            more,
-        )
+            return [NcclCall("recv", None, send.address, count, dtype, more)]
+        into = receive.address if receive is not None else send.address
+        return [NcclCall(_FUNCTIONS[self.kind], send.address, into, count, dtype, more)]
+
+    def _connecting(self) -> list[Call]:
+        # NCCL connects two ranks for a way of working together when they first do so, and keeps the caller until then.
+        kinds = [each for each in _FUNCTIONS if each not in ("send", "recv")]
+        return [
+            Call(each, self.size, "sum" if each in _REDUCING else "", 0 if each in _ROOTED else -1) for each in kinds
+        ]

@@ -11,12 +11,14 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from aiocuda import _native
-from aiocuda._collective.calls import Call, checked_op
+from aiocuda._collective.agreement import Key
+from aiocuda._collective.calls import CONNECT, Call, checked_op
 from aiocuda._collective.meeting import Place, open_hub
 from aiocuda._collective.members import Members
 from aiocuda._collective.order import chained
 from aiocuda._devices.device import Device, DeviceLike, Stream, as_ordinal
 from aiocuda._driver import nccl
+from aiocuda._engine.execution import checked_timeout
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import dtypes
 from aiocuda._values.given import between
@@ -83,11 +85,12 @@ class Group:
         _native.make_token(self._tokens[0])  # which all calls write
         try:
             self._members.wait_until_ready(deadline)
-            # The first call connects the ranks, which takes long.
-            self.barrier().sync(max(deadline - time.monotonic(), 0.001))
+            sends, receives = ([[zeros(size, "int32", device=each)] for each in devices] for _ in range(2))
+            connection = self._operation(Call(CONNECT, size), sends, receives, name="the first call")
+            connection.sync(max(deadline - time.monotonic(), 0.001))
         except BaseException as error:
             self._members.fail(f"the group was not made: {error}")
-            self.close()
+            self._members.close(0)
             raise
 
     @classmethod
@@ -204,7 +207,8 @@ class Group:
         op
             ``"sum"``, ``"prod"``, ``"max"``, ``"min"`` or ``"avg"``. Averages of integers are rounded towards zero.
         out
-            Where the results go, in the form of `x`, and maybe `x` itself. None: new arrays.
+            Where the results go, in the form of `x`, and maybe `x` itself. None: new arrays. Arrays that share memory
+            in another way are refused.
 
         Returns
         -------
@@ -217,29 +221,32 @@ class Group:
         ------
         ArgumentTypeError, ArgumentValueError
             Lists of other lengths, an operator that is none; when executed: dtypes that NCCL does not reduce, shapes
-            that do not fit.
+            that do not fit, memory that overlaps. Ranks of other processes that have called it, or do so later, fail
+            with `CollectiveError`, unless all of them refuse it.
         DeviceMismatchError
             When executed: an array is on another device than its rank.
         CollectiveError
             The group has failed. When awaited: it failed before the collective had ended.
         """
-        return self._make(Call("all_reduce", self.size, checked_op(op)), x, out)
+        return self._make("all_reduce", x, out, op=op)
 
     def all_gather(self, x: Any, *, out: Any = None) -> Any:
         """Bring the arrays of all ranks together; each rank gets all of them.
 
-        Otherwise as `all_reduce`. Results are of shape ``(size, *x.shape)``. Without `out`, `x` is an array and no
+        Otherwise as `all_reduce`. Results are of shape ``(size, *x.shape)``. `x` may be the part of `out` that its rank
+        fills. Without `out`, `x` is an array and no
         operation, as its shape must be known.
         """
-        return self._make(Call("all_gather", self.size), x, out)
+        return self._make("all_gather", x, out)
 
     def reduce_scatter(self, x: Any, op: str = "sum", *, out: Any = None) -> Any:
         """Join the arrays of all ranks, item by item; each rank gets its part of the result.
 
-        Otherwise as `all_reduce`. The first axis is cut into `size` parts, and rank n gets the n-th. Without `out`, `x`
+        Otherwise as `all_reduce`. The first axis is cut into `size` parts, and rank n gets the n-th, which `out` may
+        be. Without `out`, `x`
         is an array and no operation, as its shape must be known.
         """
-        return self._make(Call("reduce_scatter", self.size, checked_op(op)), x, out)
+        return self._make("reduce_scatter", x, out, op=op)
 
     def all_to_all(self, x: Any, *, out: Any = None) -> Any:
         """Send a part of each rank's array to each rank.
@@ -247,36 +254,36 @@ class Group:
         Otherwise as `all_reduce`. The first axis is cut into `size` parts. The n-th goes to rank n, which puts what
         comes from rank m at the m-th place. `out` must not be `x`.
         """
-        return self._make(Call("all_to_all", self.size), x, out)
+        return self._make("all_to_all", x, out)
 
     def reduce(self, x: Any, root: int = 0, op: str = "sum", *, out: Any = None) -> Any:
         """Join the arrays of all ranks, item by item; `root` alone gets the result, and the others None.
 
         Otherwise as `all_reduce`.
         """
-        return self._make(Call("reduce", self.size, checked_op(op), self._checked_rank(root, "root")), x, out)
+        return self._make("reduce", x, out, op=op, root=root)
 
     def broadcast(self, x: Any, root: int = 0) -> Any:
         """Copy the array of one rank over those of all others.
 
         Otherwise as `all_reduce`. It yields `x`, which ranks other than `root` have written.
         """
-        return self._make(Call("broadcast", self.size, root=self._checked_rank(root, "root")), x, None)
+        return self._make("broadcast", x, None, root=root)
 
     def send(self, x: Any, to: int) -> Any:
         """Send an array, or a list of them, to a rank, which calls `recv`. For groups of processes.
 
         Otherwise as `all_reduce`. It yields `x`, and ends when the other rank has got it. So of two ranks that send one
-        another something, one must receive first.
+        another something, one must receive first; if none does, the group fails, and the error names both calls.
         """
-        return self._make(Call("send", self.size, root=self._checked_peer(to)), x, None)
+        return self._make("send", x, None, root=self._checked_peer(to))
 
     def recv(self, out: Any, source: int) -> Any:
         """Fill an array, or a list of them, with what a rank sends. For groups of processes.
 
         Otherwise as `all_reduce`. It yields `out`.
         """
-        return self._make(Call("recv", self.size, root=self._checked_peer(source)), out, None)
+        return self._make("recv", out, None, root=self._checked_peer(source))
 
     def barrier(self) -> DeviceOp[None]:
         """Wait for all ranks: the operation ends when all have come to theirs. It orders no other work.
@@ -300,9 +307,29 @@ class Group:
         """
         self._members.fail(f"rank {self.rank} aborted the group")
 
-    def close(self) -> None:
-        """Wait for what is under way, then let go of the group. Closing twice is fine. *Blocks*: until then."""
-        self._members.close()
+    def close(self, timeout_s: float = 600.0) -> None:
+        """Wait for what is under way, then let go of the group. Closing twice is fine.
+
+        Other ranks that have called what this one has not fail at once, with an error that names this rank.
+
+        Parameters
+        ----------
+        timeout_s
+            How long what is under way may take; then the group is aborted, so that nothing waits for ever. The default
+            is that of PyTorch's groups of NCCL.
+
+        Raises
+        ------
+        CollectiveError
+            The time passed first. The error names the ranks that are missing.
+        ArgumentValueError
+            `timeout_s` is no number, negative or NaN.
+
+        Notes
+        -----
+        *Blocks*: until then. An abort, by any thread or rank, ends it at once, and so does a failure. *Thread-safe*.
+        """
+        self._members.close(checked_timeout(timeout_s))
 
     # Operations, not yet submitted.
 
@@ -336,7 +363,22 @@ class Group:
                     raise ArgumentTypeError(f"{name} is of arrays and operations that yield them, not {each!r:.80}")
         return rows
 
-    def _make(self, call: Call, x: Any, out: Any) -> Any:
+    def _make(self, kind: str, x: Any, out: Any, *, op: str | None = None, root: int | None = None) -> Any:
+        self._members.require_usable()
+        try:
+            return self._made(kind, x, out, op, root)
+        except Exception as error:
+            # Other ranks may have called it.
+            self._members.refuse(self._members.number(Call(kind, self.size, root=-1 if root is None else root)), error)
+            raise
+
+    def _made(self, kind: str, x: Any, out: Any, op: str | None, root: int | None) -> Any:
+        call = Call(
+            kind,
+            self.size,
+            "" if op is None else checked_op(op),
+            -1 if root is None else self._checked_rank(root, "root"),
+        )
         sends: list[list[Any]] = self._rows(x, "x")
         receives: list[list[Any]]
         if call.kind in ("send", "recv", "broadcast"):
@@ -382,26 +424,29 @@ class Group:
         flat_receives = [each for row in receives for each in row]
         reads, writes = [], [self._tokens[0]]
         for rank, row, into in zip(self._members.ranks, sends, receives, strict=True):
-            is_root = call.root == rank
-            if call.kind not in ("recv", "broadcast") or (call.kind == "broadcast" and is_root):
+            if call.reads(rank):
                 reads += row
-            if call.kind not in ("send", "broadcast") or (call.kind == "broadcast" and not is_root):
-                writes += [each for each in into if each is not None and not any(each is other for other in writes)]
+            if call.writes(rank):
+                writes += [each for each in into if each is not None and each is not self._tokens[0]]
         length = len(sends[0])
+        key: Key | None = None
 
         def perform(stream: Stream, before: object, *arrays: Any) -> Any:
             half = len(arrays) // 2
             rows = [arrays[at : at + length] for at in range(0, half, length)]
             into = [arrays[half + at : half + at + length] for at in range(0, half, length)]
-            self._members.perform(stream, call, name, doubt, rows, into)
+            self._members.perform(stream, call, name, key, doubt, rows, into)
             return arrays[half:]
 
         perform.__name__ = perform.__qualname__ = f"Group.{name or call.kind}"
 
         def build(before: Any) -> Any:
+            nonlocal key
             # It is there for the order, and its arrays need not be kept for that.
             arguments = (before.then(_nothing) if before is not None else None, *flat_sends, *flat_receives)
-            return _native.collective_op(perform, arguments, reads, writes, doubt).on(self._members.streams[0])
+            made = _native.collective_op(perform, arguments, reads, writes, doubt).on(self._members.streams[0])
+            key = self._members.number(call)  # in the order in which they were built; nothing is refused from here on
+            return made
 
         return cast("DeviceOp[Any]", chained(build))
 

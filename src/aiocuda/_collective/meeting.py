@@ -1,8 +1,8 @@
 """The channel beside NCCL, on which ranks of several processes say what they are about to do.
 
 Always true: each rank hears what every other one says, in the order in which that one said it, and hears when one is
-gone. Nothing here decides anything. It lets in nobody who does not know the secret of the group's id. Text of bounded
-length comes, and never code.
+gone. Nobody waits for one who hears slowly. Nothing here decides anything. It lets in nobody who does not know the
+secret of the group's id. Text of bounded length comes, and never code.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+from aiocuda._collective.outbox import Outbox, keep_from_children
 from aiocuda.errors import ArgumentValueError, CollectiveError
 
 __all__ = ["GONE", "Line", "Place", "open_hub"]
@@ -24,6 +25,7 @@ GONE: Final = "gone"  # said by the hub in the name of a rank
 
 _MOST_BYTES: Final = 1 << 16  # of a line
 _SECRET_BYTES: Final = 16
+_FLUSH_S: Final = 1.0
 
 _hubs: list[_Hub] = []  # of the ids that this process has made; they live as long as it does
 
@@ -62,7 +64,7 @@ class _Reader:
         try:
             line = self._file.readline(_MOST_BYTES)
             return json.loads(line) if line.endswith(b"\n") else None
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):  # lists in lists in lists
             return None
 
 
@@ -71,9 +73,10 @@ class _Hub:
 
     def __init__(self, host: str) -> None:
         self._listener = socket.create_server((host, 0))
+        keep_from_children(self._listener)
         self.place = Place(host, self._listener.getsockname()[1], secrets.token_hex(_SECRET_BYTES))
         self._lock = threading.Lock()
-        self._ranks: dict[int, socket.socket] = {}
+        self._ranks: dict[int, Outbox] = {}
         self._said: list[bytes] = []  # so far; those who come later hear it, too
         threading.Thread(target=self._accept, name="aiocuda-meeting", daemon=True).start()
 
@@ -81,12 +84,14 @@ class _Hub:
         with contextlib.suppress(OSError):
             while True:
                 connection, _ = self._listener.accept()
+                keep_from_children(connection)
                 threading.Thread(target=self._serve, args=(connection,), name="aiocuda-rank", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
         reader = _Reader(connection)
         hello = reader.next()
-        if not isinstance(hello, dict) or not hmac.compare_digest(str(hello.get("secret")), self.place.secret):
+        secret = str(hello.get("secret")).encode("utf-8", "backslashreplace") if isinstance(hello, dict) else b""
+        if not hmac.compare_digest(secret, self.place.secret.encode()):
             connection.close()
             return
         rank = hello.get("rank")
@@ -101,9 +106,8 @@ class _Hub:
         with self._lock:
             if rank in self._ranks:
                 return False
-            self._ranks[rank] = connection
-            with contextlib.suppress(OSError):
-                connection.sendall(b"".join(self._said))
+            self._ranks[rank] = Outbox(connection)
+            self._ranks[rank].put(b"".join(self._said))
         return True
 
     def _pass_on(self, rank: int, said: Any) -> None:
@@ -111,10 +115,9 @@ class _Hub:
         with self._lock:
             if len(self._said) < 64:  # of the beginning: nobody goes on before all are there
                 self._said.append(line)
-            for other, connection in self._ranks.items():
+            for other, outbox in self._ranks.items():
                 if other != rank:
-                    with contextlib.suppress(OSError):
-                        connection.sendall(line)
+                    outbox.put(line)
 
 
 def open_hub(host: str) -> Place:
@@ -135,18 +138,20 @@ class Line:
                 f"rank {rank} does not reach {place.host}:{place.port}, where the group's id was made ({error}); the "
                 "process that called unique_id() must be there, and its host= an address that all ranks reach"
             ) from error
+        keep_from_children(self._connection)
         self._connection.settimeout(None)
         self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._lock = threading.Lock()
+        self._outbox = Outbox(self._connection)
         self._heard = heard
         self.say({"secret": place.secret, "rank": rank})
         threading.Thread(target=self._listen, name="aiocuda-collective-line", daemon=True).start()
 
     def say(self, what: Any) -> None:
-        with self._lock, contextlib.suppress(OSError):  # who is gone shows when it is listened to
-            self._connection.sendall(json.dumps(what).encode() + b"\n")
+        self._outbox.put(json.dumps(what).encode() + b"\n")
 
     def close(self) -> None:
+        """Say what is still to be said, and end. *Blocks*: for a second at most."""
+        self._outbox.flush(_FLUSH_S)
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()

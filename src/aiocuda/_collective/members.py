@@ -7,15 +7,18 @@ waits for it, or for what was made of it, is told why.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from aiocuda import _native
+from aiocuda._collective.agreement import Key
 from aiocuda._collective.calls import Call, Part
 from aiocuda._collective.meeting import Place
 from aiocuda._collective.others import Others
+from aiocuda._collective.overlaps import check_overlaps
 from aiocuda._collective.watch import Flight, Watch
 from aiocuda._devices.device import Device, Stream
 from aiocuda._driver import nccl
@@ -23,6 +26,8 @@ from aiocuda._values import dtypes
 from aiocuda.errors import ArgumentValueError, CaptureError, ClosedError, CollectiveError, DeviceMismatchError
 
 __all__ = ["Members"]
+
+_ABORT_S: Final = 1.0
 
 
 class Members:
@@ -59,11 +64,19 @@ class Members:
         self._events = [nccl.Events(each) for each in devices]
         self._lock = threading.Lock()
         self._error: CollectiveError | None = None
-        self._is_closed = False
+        self._is_closing = self._is_closed = False
         self._communicators: list[nccl.Communicator] = []
         self._watch: Watch | None = None
-        self._others = Others(place, ranks[0], size, self.fail, timeout_s) if place is not None else None
-        self._communicators = nccl.connect(devices, ranks, size, identity)
+        self._is_aborting = False
+        self._others: Others | None = None  # it may fail before it is made
+        if place is not None:
+            self._others = Others(place, ranks[0], size, self.fail, timeout_s)
+        try:
+            self._communicators = nccl.connect(devices, ranks, size, identity)
+        except BaseException:
+            if self._others is not None:
+                self._others.leave(in_peace=False)
+            raise
         self._watch = Watch(self._communicators, self._events[0], lambda said: self.fail(f"NCCL: {said}"))
 
     def wait_until_ready(self, deadline: float) -> None:
@@ -84,7 +97,7 @@ class Members:
 
     def state_in_words(self) -> str:
         """Return ", failed" or ", closed"; nothing if neither is so."""
-        return ", failed" if self._error is not None else ", closed" if self._is_closed else ""
+        return ", failed" if self._error is not None else ", closed" if self._is_closing else ""
 
     def waits_for(self) -> str:
         """Return in words which call is under way, and for which ranks it waits; empty if there is none."""
@@ -92,32 +105,62 @@ class Members:
         first = self._watch.first() if self._watch is not None else None
         return waiting or (first.words if first is not None else "")
 
-    def close(self) -> None:
-        """Wait for the calls under way, unless the group has failed, and let go of the ranks. Once."""
+    def close(self, timeout_s: float) -> None:
+        """Wait for the calls under way, unless the group has failed, and let go of the ranks. Once.
+
+        Raises
+        ------
+        CollectiveError
+            They have not ended in time, and were aborted.
+        """
+        if _native.forked_from():
+            return  # the ranks are the parent's
         with self._lock:
-            if self._is_closed:
+            if self._is_closing:
                 return
+            self._is_closing = True
+        watch = self._watch
+        try:
+            is_in_time = watch is None or self._error is not None or watch.wait_until_idle(timeout_s)
+        except BaseException:  # a signal's: it can be closed again
+            self._is_closing = False
+            raise
+        if not is_in_time:
+            first = watch.first() if watch is not None and self.is_local else None
+            under_way = f", under way: {first.words}" if first is not None else ""
+            self.fail(f"close() waited for {timeout_s:g} s, and aborted the group{under_way}")
+        with self._lock:
             self._is_closed = True
-            failed = self._error is not None
-        if not failed:
-            for each in self.streams:
-                each.synchronize().sync()
-        if self._watch is not None:
-            self._watch.settle()
-            self._watch.close()
+            error = self._error
+        if watch is not None:
+            watch.close()
         if self._others is not None:
-            self._others.leave(in_peace=not failed)
-        for communicator in self._communicators:
-            communicator.destroy()
+            self._others.leave(in_peace=error is None)
+        if error is None:
+            for communicator in self._communicators:
+                communicator.destroy()
+        else:
+            self._abort_ranks()
         for stream in self.streams:
             stream.close()
+        if not is_in_time and error is not None:
+            raise CollectiveError(*error.args)
 
     def require_usable(self) -> None:
         """Raise `CollectiveError` if the group has failed, `ClosedError` if it was closed."""
         if self._error is not None:
             raise CollectiveError(*self._error.args)
-        if self._is_closed:
+        if self._is_closing:
             raise ClosedError("the group was closed before this use of it; make another one")
+
+    def number(self, call: Call) -> Key | None:
+        """Return what ranks of other processes know the next call by, in the order of the process."""
+        return self._others.number(call) if self._others is not None else None
+
+    def refuse(self, key: Key | None, error: Exception) -> None:
+        """Tell other ranks that a call of this rank is refused, which would wait for it otherwise."""
+        if self._others is not None and key is not None:
+            self._others.refuse(key, error)
 
     def _part(self, call: Call, array: Any, rank: int, device: int) -> Part:
         if array._device == _native.HOST or (array._device != device and not array._is_managed):
@@ -130,13 +173,46 @@ class Members:
             raise ArgumentValueError(
                 f"{call.kind}: an array of {array._shape} with strides {array._strides} is not in one piece; dup() it"
             )
-        return Part(array._address, tuple(array._shape), dtypes.dtype_of(array._dtype).name)
+        dtype = dtypes.dtype_of(array._dtype)
+        return Part(array._address, tuple(array._shape), dtype.name, dtype.itemsize)
+
+    def _prepared(
+        self, call: Call, name: str, sends: Sequence[Sequence[Any]], receives: Sequence[Sequence[Any]]
+    ) -> tuple[str, list[list[nccl.NcclCall]]]:
+        """Return what is called in words, and the calls of each rank."""
+        members = list(zip(self.ranks, self.devices, strict=True))
+        sent = [
+            [self._part(call, each, rank, device) for each in row]
+            for row, (rank, device) in zip(sends, members, strict=True)
+        ]
+        received = [
+            [None if each is None else self._part(call, each, rank, device) for each in row]
+            for row, (rank, device) in zip(receives, members, strict=True)
+        ]
+        words = ""
+        for rank, ones, others in zip(self.ranks, sent, received, strict=True):
+            for one, other in zip(ones, others, strict=True):
+                call.check(one, other)
+            of_rank = name or call.words(ones)
+            if words and of_rank != words:
+                raise ArgumentValueError(
+                    f"the devices of the group do not do the same: rank {self.ranks[0]} calls {words}, "
+                    f"rank {rank} {of_rank}"
+                )
+            words = of_rank
+        check_overlaps(call, self.ranks, sent, received)
+        calls = [
+            [made for one, other in zip(*row, strict=True) if one.count > 0 for made in call.for_nccl(one, other)]
+            for row in zip(sent, received, strict=True)
+        ]
+        return words, calls
 
     def perform(
         self,
         stream: Stream,
         call: Call,
         name: str,
+        key: Key | None,
         doubt: _native.Doubt,
         sends: Sequence[Sequence[Any]],
         receives: Sequence[Sequence[Any]],
@@ -145,8 +221,6 @@ class Members:
 
         The doubt has ended if it raises before anything was submitted; else the watch ends it.
         """
-        words = ""
-        launched: list[tuple[nccl.Communicator, int, list[nccl.NcclCall]]] = []
         first = stream.handle
         handles = [first, *self._handles[1:]]
         try:
@@ -157,35 +231,25 @@ class Members:
                     f"{name or call.kind} of a group of processes cannot be part of a graph: at each launch the ranks "
                     "would have to agree first; local groups can be captured"
                 )
-            for at, (rank, device) in enumerate(zip(self.ranks, self.devices, strict=True)):
-                sent = [self._part(call, each, rank, device) for each in sends[at]]
-                received = [None if each is None else self._part(call, each, rank, device) for each in receives[at]]
-                for one, other in zip(sent, received, strict=True):
-                    call.check(one, other)
-                of_rank = name or call.words(sent)
-                if words and of_rank != words:
-                    raise ArgumentValueError(
-                        f"the devices of the group do not do the same: rank {self.ranks[0]} calls {words}, "
-                        f"rank {rank} {of_rank}"
-                    )
-                words = of_rank
-                calls = [
-                    call.for_nccl(one, other, dtypes.dtype_of(array._dtype).itemsize)
-                    for one, other, array in zip(sent, received, sends[at], strict=True)
-                    if one.count > 0
-                ]
-                launched.append((self._communicators[at], handles[at], calls))
+            try:
+                words, calls = self._prepared(call, name, sends, receives)
+            except Exception as error:
+                self.refuse(key, error)
+                raise
+            flight = Flight(words, doubt)
+            if not captured and self._watch is not None and not self._watch.add(flight):
+                self.require_usable()  # which it is no more
         except BaseException:
             doubt.end()
             raise
-        flight = Flight(words, doubt)
-        if not captured and self._watch is not None:
-            self._watch.add(flight)
         try:
-            if self._others is not None:
-                self._others.agree(first, call, words)
+            if self._others is not None and key is not None:
+                self._others.agree(first, key, words)
+                if self._error is not None:  # they do not agree
+                    raise CollectiveError(*self._error.args)
             for handle in handles[1:]:
                 self._events[0].order(handle, first)
+            launched = list(zip(self._communicators, handles, calls, strict=True))
             try:
                 nccl.launch(launched, lambda: None if self._error is None else str(self._error))
             finally:
@@ -204,6 +268,8 @@ class Members:
 
     def fail(self, reason: str, are_told: bool = False, is_complete: bool = False) -> None:
         """Have all fail that has not ended. `is_complete`: the reason says already who waits for whom."""
+        if _native.forked_from():
+            return  # the ranks are the parent's
         others = self._others
         waiting = others.waits_for() if others is not None and not is_complete else None
         with self._lock:
@@ -215,8 +281,24 @@ class Members:
             self._watch.fail(error)
         if others is not None and not are_told:
             others.tell(reason)
+        self._abort_ranks()
+        if others is not None:
+            others.let_go()
+
+    def _abort_ranks(self) -> None:
+        # NCCL marks a communicator first, so that its kernels end. Then it may wait for them, and for what their
+        # streams wait for: an agreement, or work that needs this very thread. So it gets a thread, and a second.
+        with self._lock:
+            if self._is_aborting or not self._communicators:
+                return
+            self._is_aborting = True
+        are_aborted = threading.Event()
+        abort = functools.partial(self._abort_each, are_aborted)
+        threading.Thread(target=abort, name="aiocuda-abort", daemon=True).start()
+        are_aborted.wait(_ABORT_S)
+
+    def _abort_each(self, are_aborted: threading.Event) -> None:
         for communicator in self._communicators:
             with contextlib.suppress(RuntimeError):
                 communicator.abort()
-        if others is not None:
-            others.let_go()
+        are_aborted.set()

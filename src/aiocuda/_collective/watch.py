@@ -1,6 +1,7 @@
 """A thread of a group's own, which looks whether what was submitted has gone well.
 
 Always true: it looks while something is under way, and sleeps otherwise. Work that passed without an error is well.
+Work that is under way when the group fails has failed, and none begins from then on.
 """
 
 from __future__ import annotations
@@ -56,10 +57,18 @@ class Watch:
         self._is_closed = False
         threading.Thread(target=self._look, name="aiocuda-collective", daemon=True).start()
 
-    def add(self, flight: Flight) -> None:
+    def add(self, flight: Flight) -> bool:
+        """Look after a call that is about to be submitted. False: the group has ended, and nobody looks any more."""
         with self._changed:
-            self._flights.append(flight)
-            self._changed.notify()
+            if not self._is_closed:
+                self._flights.append(flight)
+                self._changed.notify_all()
+            return not self._is_closed
+
+    def wait_until_idle(self, timeout_s: float) -> bool:
+        """Wait until nothing is under way, or the group has failed; return whether that was so in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._flights or self._is_closed, timeout_s)
 
     def settle(self) -> None:
         """Take what has passed for well."""
@@ -70,6 +79,7 @@ class Watch:
                 self._flights.popleft()
                 self._events.put_back(first.event)
                 first.doubt.end()
+            self._changed.notify_all()
 
     def fail(self, error: BaseException) -> None:
         """Take what has not passed for failed, and look no more."""
@@ -77,14 +87,14 @@ class Watch:
         with self._changed:
             lost, self._flights = list(self._flights), deque()
             self._is_closed = True
-            self._changed.notify()
+            self._changed.notify_all()
         for each in lost:
             each.doubt.fail(error)
 
     def close(self) -> None:
         with self._changed:
             self._is_closed = True
-            self._changed.notify()
+            self._changed.notify_all()
 
     def first(self) -> Flight | None:
         """Return the first that is under way."""

@@ -138,9 +138,10 @@ class Communicator:
 
     def _end(self, function: str) -> None:
         with self.lock:
-            if not self._is_over:
-                self._is_over = True
-                getattr(_bindings(), function)(self._handle)
+            if self._is_over:
+                return
+            self._is_over = True  # so nobody else uses it any more, and nobody waits for what may wait for a device
+        getattr(_bindings(), function)(self._handle)
 
 
 def connect(devices: Sequence[int], ranks: Sequence[int], size: int, identity: bytes) -> list[Communicator]:

@@ -10,6 +10,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+import numpy as np
+
 from aiocuda import _native
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._driver import foreign, frameworks
@@ -19,7 +21,7 @@ from aiocuda._values.functions import checked_function
 from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["call", "constant", "external", "given"]
+__all__ = ["call", "call_with_workspace", "constant", "external", "given"]
 
 
 def call(
@@ -56,6 +58,29 @@ def call(
         When executed: it would write what is shared, partitioned or lent for reading.
     """
     made: DeviceOp[Any] = _native.call_op(function, arguments, reads, writes)
+    return made
+
+
+def call_with_workspace(
+    function: Callable[..., Any],
+    *arguments: Any,
+    reads: Sequence[Any],
+    writes: Sequence[Any],
+    workspace_bytes: int,
+) -> DeviceOp[Any]:
+    """Do the same as `call`, with memory that the enqueued work alone uses.
+
+    Parameters
+    ----------
+    function, *arguments, reads, writes
+        As for `call`. The function gets the memory behind its arguments, as an array of bytes. It holds whatever was
+        there, and functions that come later may overwrite it.
+    workspace_bytes
+        How much, 1 or more.
+    """
+    made: DeviceOp[Any] = _native.call_op(
+        function, arguments, reads, writes, (workspace_bytes, dtypes.code_of(np.dtype(np.uint8)))
+    )
     return made
 
 

@@ -26,7 +26,7 @@ from aiocuda._verbs.conversion import WORDS, number_of
 from aiocuda._verbs.copies import copy, dup
 from aiocuda._verbs.create import empty, zeros
 from aiocuda._verbs.fills import fill
-from aiocuda._verbs.foreign import call
+from aiocuda._verbs.foreign import call_with_workspace
 from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DeviceMismatchError
 
@@ -235,8 +235,8 @@ def by_cublas(
         blas.multiply(ordinal, stream.handle, workspace, dtype, addresses, sizes, batch, factors, scales)
         return out
 
-    space = empty(blas.workspace_bytes(ordinal), np.uint8, ordinal)
-    return call(multiply, a, b, out, space, reads=[a, b], writes=[out, space])
+    workspace_bytes = blas.workspace_bytes(ordinal)
+    return call_with_workspace(multiply, a, b, out, reads=[a, b], writes=[out], workspace_bytes=workspace_bytes)
 
 
 def _contiguous_product(batch: tuple[int, ...], extents: tuple[int, int, int]) -> Factor:

@@ -1,0 +1,244 @@
+"""The end of a group: by close(), with ranks that are missing, that leave, or that abort."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import aiocuda as ac
+from aiocuda.collective import Group
+from aiocuda.errors import CollectiveError
+
+sys.path.insert(0, str(Path(__file__).parent))
+from ranks import run_ranks
+
+pytest.importorskip("nccl.bindings")
+processes = pytest.mark.skipif(not ac.Device(0).is_emulated, reason="its ranks share a device")
+
+
+@processes
+def test_close_names_the_rank_that_does_not_come(tmp_path):
+    ends = run_ranks(
+        """
+g = group()
+if rank == 1:
+    wait_for("closed")
+    try:
+        g.barrier()
+    except ac.errors.CollectiveError as error:
+        say(told=str(error))
+else:
+    future = g.all_reduce(ac.ones(10)).submit()
+    try:
+        g.close(0.05)
+    except ac.errors.CollectiveError as error:
+        say(error=str(error), of_future=str(future.exception()) if future.done() else "")
+    try:
+        future.sync(60)
+    except ac.errors.CollectiveError as error:
+        say(awaited=str(error))
+    tell("closed")
+g.close()
+""",
+        2,
+        tmp_path,
+    )
+    assert [each.status for each in ends] == [0, 0], ends
+    assert "close() waited for 0.05 s" in ends[0]["error"]
+    assert "all_reduce of float32(10,), sum: rank 1 has not called it" in ends[0]["error"]
+    assert ends[0]["awaited"] == ends[0]["error"]
+    assert "close() waited for 0.05 s" in ends[1]["told"]
+
+
+@processes
+@pytest.mark.parametrize("aborts", [0, 1])
+def test_an_abort_ends_a_close_that_waits(tmp_path, aborts):
+    ends = run_ranks(
+        """
+import threading
+g = group()
+if rank == 0:
+    future = g.all_reduce(ac.ones(10)).submit()
+    closes = threading.Thread(target=g.close)
+    closes.start()
+    while "closed" not in repr(g):
+        time.sleep(0.005)
+    tell("closing")
+wait_for("closing")
+if rank == ABORTS:
+    g.abort()
+if rank == 0:
+    closes.join(60)
+    say(is_closed=not closes.is_alive())
+    try:
+        future.sync(60)
+    except ac.errors.CollectiveError as error:
+        say(error=str(error))
+    tell("closed")
+wait_for("closed")
+g.close()
+""".replace("ABORTS", str(aborts)),
+        2,
+        tmp_path,
+    )
+    assert [each.status for each in ends] == [0, 0], ends
+    assert ends[0]["is_closed"]
+    assert f"rank {aborts} aborted the group" in ends[0]["error"]
+
+
+@processes
+@pytest.mark.parametrize("is_first", [True, False], ids=["left before", "left after"])
+def test_a_rank_that_leaves_ends_the_calls_of_the_others(tmp_path, is_first):
+    ends = run_ranks(
+        """
+g = group()
+if rank == 1:
+    if not IS_FIRST:
+        wait_for("called")
+    g.close()
+    tell("left")
+    wait_for("over")
+else:
+    if IS_FIRST:
+        wait_for("left")
+    try:
+        future = g.all_reduce(ac.ones(10)).submit()
+        tell("called")
+        future.sync(60)
+    except ac.errors.CollectiveError as error:
+        say(error=str(error))
+    if rank == 0:
+        tell("over")
+    g.close()
+""".replace("IS_FIRST", str(is_first)),
+        2,
+        tmp_path,
+    )
+    assert [each.status for each in ends] == [0, 0], ends
+    assert "as call 2, rank 0 calls all_reduce of float32(10,), sum, rank 1 has closed the group" in ends[0]["error"]
+
+
+@processes
+def test_a_rank_that_leaves_after_all_calls_is_in_nobody_s_way(tmp_path):
+    ends = run_ranks(
+        """
+g = group()
+future = ac.to_host(g.all_reduce(ac.ones(10))).submit()
+g.close()
+say(sum=future.sync(60).tolist()[0])
+""",
+        3,
+        tmp_path,
+    )
+    assert [each["sum"] for each in ends] == [3.0] * 3, ends
+
+
+@processes
+def test_a_forked_child_leaves_the_group_alone(tmp_path):
+    ends = run_ranks(
+        """
+g = group()
+if rank == 0:
+    child = os.fork()
+    if child == 0:
+        g.abort()
+        g.close()
+        os._exit(0)
+    say(child=os.waitpid(child, 0)[1])
+say(sum=ac.to_host(g.all_reduce(ac.ones(10))).sync(60).tolist()[0])
+g.close()
+""",
+        2,
+        tmp_path,
+    )
+    assert [each["sum"] for each in ends] == [2.0] * 2, ends
+    assert ends[0]["child"] == 0
+
+
+@processes
+def test_ranks_that_were_told_different_sizes_do_not_wait_for_each_other(tmp_path):
+    ends = run_ranks(
+        """
+try:
+    Group.init(rank, size + rank, shared("id", unique_id), timeout_s=60)
+except ac.errors.CollectiveError as error:
+    say(error=str(error))
+tell(f"over{rank}")
+for each in range(size):
+    wait_for(f"over{each}")
+""".replace("Group.init(rank, size + rank", "Group.init(2 * rank, size + 2 * rank"),
+        2,
+        tmp_path,
+    )
+    assert "rank 2 has joined, and this one was told that there are 2" in ends[0]["error"], ends
+
+
+@processes
+@pytest.mark.parametrize("fails", [False, True], ids=["aborted", "not launched"])
+def test_streams_never_wait_for_memory_that_is_gone(tmp_path, fails):
+    """The wait for an agreement is still in the stream when nobody has the group any more."""
+    (ended,) = run_ranks(
+        """
+import gc, threading, weakref
+from aiocuda._driver import nccl
+g = group()
+flag = ac.empty_host(1, "uint32").sync()
+flag.numpy()[0] = 0
+x = ac.ones(10).sync()
+stream = ac.Device(0).stream()
+nccl.wait_for_flag(stream.handle, flag.numpy().ctypes.data, 1)
+ac.fill(x, 1).on(stream).submit()
+def refused(*_):
+    raise RuntimeError("no")
+if FAILS:
+    nccl.launch = refused
+made = g.all_reduce(x, out=x)
+try:
+    made.submit()
+except ac.errors.CollectiveError as error:
+    assert FAILS
+g.abort()
+g.close()
+others = weakref.ref(g._members._others)
+del g, made
+for each in threading.enumerate():  # which have it, too
+    if each.name.startswith("aiocuda-collective") or each.name == "aiocuda-abort":
+        each.join(60)
+gc.collect()
+say(is_there=others() is not None)
+flag.numpy()[0] = 1
+ac.Device(0).synchronize().sync(60)
+""".replace("FAILS", str(fails)),
+        1,
+        tmp_path,
+    )
+    assert ended.status == 0, ended
+    assert ended["is_there"]
+
+
+@pytest.mark.needs_devices(2)
+def test_close_of_a_local_group_says_what_was_under_way(latches):
+    group = Group.local([0, 1])
+    x = [ac.full(3, 1, np.int32, device=each).sync() for each in range(2)]
+    latch = latches()
+    stream = ac.Device(1).stream()
+    latch.hold(stream)
+    ac.fill(x[1], 1).on(stream).submit()
+    future = group.all_reduce(x)[0].submit()
+    with pytest.raises(CollectiveError, match=r"close\(\) waited for 0.05 s.*all_reduce of int32\(3,\), sum"):
+        group.close(0.05)
+    group.close()  # it is closed
+    latch.release()
+    with pytest.raises(CollectiveError, match="close"):
+        future.sync(60)
+
+
+@pytest.mark.parametrize("timeout_s", [-1, float("nan"), "1"])
+def test_the_time_of_close_is_a_time(timeout_s):
+    with Group.local([0]) as group:
+        with pytest.raises(ac.ArgumentValueError, match="time-out"):
+            group.close(timeout_s)
+        group.barrier().sync(60)

@@ -1,0 +1,163 @@
+"""Local groups whose end comes in the middle of something, and the order of what is left."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import aiocuda as ac
+from aiocuda._collective import order
+from aiocuda._collective.watch import Watch
+from aiocuda._driver import nccl
+from aiocuda.collective import Group
+from aiocuda.errors import CollectiveError
+
+pytest.importorskip("nccl.bindings")
+pytestmark = pytest.mark.needs_devices(2)
+
+TIMEOUT_S = 60
+
+
+@pytest.fixture
+def group() -> Iterator[Group]:
+    with Group.local([0, 1]) as made:
+        yield made
+
+
+def arrays(value: float) -> list[Any]:
+    return [ac.full(4, value, device=each).sync() for each in range(2)]
+
+
+def test_a_call_that_an_abort_overtakes_is_not_well(group, monkeypatch):
+    """The group fails when the call has been let through, and NCCL is told when the call is on the stream."""
+    has_failed, is_submitted = threading.Event(), threading.Event()
+    add, abort, launch = Watch.add, nccl.Communicator.abort, nccl.launch
+
+    def overtaken(self: Watch, flight: Any) -> Any:
+        threading.Thread(target=group.abort, daemon=True).start()
+        assert has_failed.wait(TIMEOUT_S)
+        return add(self, flight)
+
+    def late(self: nccl.Communicator) -> None:
+        has_failed.set()
+        assert is_submitted.wait(TIMEOUT_S)
+        abort(self)
+
+    def launched(*arguments: Any) -> None:
+        launch(*arguments)
+        is_submitted.set()
+
+    monkeypatch.setattr(Watch, "add", overtaken)
+    monkeypatch.setattr(nccl.Communicator, "abort", late)
+    monkeypatch.setattr(nccl, "launch", launched)
+    x = arrays(1)
+    try:
+        with pytest.raises(CollectiveError, match="abort"):
+            group.all_reduce(x, out=x)[0].sync(TIMEOUT_S)
+    finally:
+        is_submitted.set()
+    assert ac.to_host(x[0]).sync(TIMEOUT_S).tolist() == [1.0] * 4  # nobody has touched it
+
+
+def test_an_abort_does_not_wait_long_for_nccl(group, monkeypatch):
+    """NCCL may wait for a stream whose work waits for the thread that aborts."""
+    may_end = threading.Event()
+    end = nccl.Communicator._end
+
+    def stuck(self: nccl.Communicator, function: str) -> None:
+        may_end.wait()
+        end(self, function)
+
+    monkeypatch.setattr(nccl.Communicator, "_end", stuck)
+    aborts = threading.Thread(target=lambda: (group.abort(), group.close()), daemon=True)
+    aborts.start()
+    aborts.join(TIMEOUT_S)
+    is_over = not aborts.is_alive()
+    may_end.set()
+    assert is_over
+
+
+def test_a_communicator_that_is_being_aborted_can_be_asked(monkeypatch):
+    """NCCL's abort may take long: it holds no lock that others wait for."""
+    is_in, may_end = threading.Event(), threading.Event()
+
+    class Bindings:
+        @staticmethod
+        def comm_abort(handle: object) -> None:
+            is_in.set()
+            assert may_end.wait(TIMEOUT_S)
+
+    monkeypatch.setattr(nccl, "_bindings", Bindings)
+    communicator = nccl.Communicator(None, threading.RLock())
+    aborts = threading.Thread(target=communicator.abort)
+    aborts.start()
+    assert is_in.wait(TIMEOUT_S)
+    asked: list[str | None] = []
+    asks = threading.Thread(target=lambda: asked.append(communicator.state()), daemon=True)
+    asks.start()
+    asks.join(5)
+    may_end.set()
+    aborts.join()
+    asks.join()
+    assert asked == ["the communicator was aborted"]
+    communicator.destroy()  # nothing more is asked of NCCL
+
+
+def test_one_that_is_dropped_leaves_those_before_it_in_order(group):
+    x = arrays(1)
+    first = group.all_reduce(x, out=x)
+    dropped = group.all_reduce(x, out=x)
+    del dropped
+    gc.collect()
+    last = group.all_reduce(x, "max", out=x)
+    last[0].sync(TIMEOUT_S)  # and the first one before it
+    assert ac.to_host(x[0]).sync(TIMEOUT_S).tolist() == [2.0] * 4
+    assert first[0].sync(TIMEOUT_S) is x[0]
+
+
+def test_what_was_executed_is_not_remembered_for_the_order(group):
+    x = arrays(1)
+    for _ in range(20):
+        group.all_reduce(x, out=x)[0].sync(TIMEOUT_S)
+    group.barrier().sync(TIMEOUT_S)
+    assert len(order._built) <= 1
+
+
+def test_an_out_that_overlaps_in_part_is_refused(group):
+    x = arrays(1)
+    with pytest.raises(ac.ArgumentValueError, match=r"all_reduce: out, .* shares memory with x"):
+        group.all_reduce([each[:3] for each in x], out=[each[1:] for each in x])[0].sync(TIMEOUT_S)
+    assert ac.to_host(group.all_reduce(x)[0]).sync(TIMEOUT_S).tolist() == [2.0] * 4  # the group goes on
+
+
+def test_in_place_as_nccl_has_it_gives_what_apart_gives(group):
+    whole = [ac.zeros(8, device=each).sync() for each in range(2)]
+    for rank in range(2):
+        ac.fill(whole[rank][4 * rank : 4 * rank + 4], rank + 1.0).sync()
+    mine = [whole[rank].reshape(2, 4)[rank : rank + 1] for rank in range(2)]
+    group.all_gather(mine, out=whole)[0].sync(TIMEOUT_S)
+    np.testing.assert_array_equal(ac.to_host(whole[0]).sync(TIMEOUT_S), [1] * 4 + [2] * 4)
+    parts = [whole[rank][4 * rank : 4 * rank + 4] for rank in range(2)]
+    group.reduce_scatter(whole, out=parts)[0].sync(TIMEOUT_S)
+    assert [ac.to_host(each).sync(TIMEOUT_S).tolist() for each in parts] == [[2.0] * 4, [4.0] * 4]
+
+
+def test_a_new_group_has_done_everything_once(monkeypatch):
+    """So NCCL connects no ranks later, in a call that may be a loop's."""
+    functions: list[list[str]] = []
+    launch = nccl.launch
+
+    def launched(calls: Any, give_up: Any) -> None:
+        functions.append([each.function for each in calls[0][2]])
+        launch(calls, give_up)
+
+    monkeypatch.setattr(nccl, "launch", launched)
+    with Group.local([0, 1]):
+        pass
+    kinds = ["all_reduce", "reduce", "reduce_scatter", "all_gather", "broadcast", "allto_all"]
+    assert functions == [kinds]
