@@ -28,6 +28,7 @@ from aiocuda.errors import ArgumentValueError, CaptureError, ClosedError, Collec
 __all__ = ["Members"]
 
 _ABORT_S: Final = 1.0
+_REASON_S: Final = 1.0
 
 
 class Members:
@@ -64,6 +65,7 @@ class Members:
         self._events = [nccl.Events(each) for each in devices]
         self._lock = threading.Lock()
         self._error: CollectiveError | None = None
+        self._has_failed = threading.Event()
         self._is_closing = self._is_closed = False
         self._communicators: list[nccl.Communicator] = []
         self._watch: Watch | None = None
@@ -77,7 +79,7 @@ class Members:
             if self._others is not None:
                 self._others.leave(in_peace=False)
             raise
-        self._watch = Watch(self._communicators, self._events[0], lambda said: self.fail(f"NCCL: {said}"))
+        self._watch = Watch(self._communicators, self._events[0], self._nccl_has_failed)
 
     def wait_until_ready(self, deadline: float) -> None:
         """Wait until all ranks have joined; `deadline` is a time of `time.monotonic`."""
@@ -93,7 +95,22 @@ class Members:
             return None
 
         for each in self._communicators:
-            each.wait_until_ready(give_up)
+            try:
+                each.wait_until_ready(give_up)
+            except CollectiveError as error:
+                self._wait_for_reason()
+                if self._error is None:
+                    raise
+                raise CollectiveError(*self._error.args) from error
+
+    def _nccl_has_failed(self, said: str) -> None:
+        self._wait_for_reason()
+        self.fail(f"NCCL: {said}")
+
+    def _wait_for_reason(self) -> None:
+        # If another rank has failed, NCCL says only that there was an error, and that rank says which on the channel.
+        if self._others is not None:
+            self._has_failed.wait(_REASON_S)
 
     def state_in_words(self) -> str:
         """Return ", failed" or ", closed"; nothing if neither is so."""
@@ -276,6 +293,7 @@ class Members:
             if self._error is not None or self._is_closed:
                 return
             self._error = error = CollectiveError(reason, waiting or "")
+        self._has_failed.set()
         # First those who wait must learn of it, then NCCL's kernels may end, and then what waits for an agreement.
         if self._watch is not None:
             self._watch.fail(error)
