@@ -1,4 +1,5 @@
-// Resources of devices: what they are, how multiprocessors are split, and descriptions of them; see device_resource.hpp.
+// Resources of devices: what they are, how multiprocessors are split, and descriptions of them; see
+// device_resource.hpp.
 #include "device_resource.hpp"
 
 #include <algorithm>

@@ -61,9 +61,7 @@ void describe(const AllocateParameters& parameters, CUgraphNodeParams& answer) {
   answer.alloc = {properties, access, access_count, bytes, address};
 }
 
-void describe(const FreeParameters& parameters, CUgraphNodeParams& answer) {
-  answer.free.dptr = parameters.address();
-}
+void describe(const FreeParameters& parameters, CUgraphNodeParams& answer) { answer.free.dptr = parameters.address(); }
 
 void describe(const BatchParameters& parameters, CUgraphNodeParams& answer) {
   const auto& [context, count, operations, flags] = parameters.given();

@@ -62,8 +62,8 @@ CUresult submit(Stream& stream, const std::vector<Copy>& copies) {
   return CUDA_SUCCESS;
 }
 
-CUresult resolve_copy(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes, const CUmemcpyAttributes& attributes,
-                      Copy& copy) {
+CUresult resolve_copy(CUdeviceptr destination, CUdeviceptr source, std::size_t bytes,
+                      const CUmemcpyAttributes& attributes, Copy& copy) {
   if (bytes == 0 || !are_flags(attributes.flags) || !is_source_order(attributes.srcAccessOrder, copy.returning))
     return CUDA_ERROR_INVALID_VALUE;
   copy.extent = Extent{bytes, 1, 1};
