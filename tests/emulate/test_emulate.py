@@ -164,3 +164,24 @@ def test_a_kernel_that_runs_is_utilisation(emulate):
         """
     )
     assert done.stdout.strip() == "0", done.stderr
+
+
+SPLIT = """
+from cuda.bindings import driver
+driver.cuInit(0)
+error, all_of_it = driver.cuDeviceGetDevResource(0, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM)
+for flags in 0, 1:
+    group = driver.CU_DEV_SM_RESOURCE_GROUP_PARAMS()
+    group.smCount, group.flags = 12, flags
+    error, groups, rest = driver.cuDevSmResourceSplit(1, all_of_it, 0, [group])
+    print(error.name, rest.sm.smCount if not error else "")
+"""
+
+
+def test_a_group_that_is_no_multiple_of_those_that_run_together_is_filled_up_on_demand(emulate, monkeypatch):
+    driver = pytest.importorskip("cuda.bindings.driver")
+    if not hasattr(driver, "cuDevSmResourceSplit"):
+        pytest.skip("this cuda.bindings has no cuDevSmResourceSplit")
+    monkeypatch.setenv("AIOCUDA_EMULATED_THREADS", "24")  # multiprocessors, of which 8 run together
+    done = emulate(SPLIT)
+    assert done.stdout.splitlines() == ["CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION ", "CUDA_SUCCESS 12"], done.stderr
