@@ -198,6 +198,7 @@ TEST_CASE("the newest form of a kernel node refuses another context than its fun
   CUgraphNodeParams changed = parameters_of(node);
   CHECK(changed.kernel.ctx == device.context());
   CHECK_OK(cuGraphNodeSetParams_v2(node, &changed));
+  changed = parameters_of(node);  // what was asked before points to arguments that the node has let go
   changed.kernel.ctx = other;
   CHECK(cuGraphNodeSetParams_v2(node, &changed) == CUDA_ERROR_INVALID_CONTEXT);
   CUgraphNode another = nullptr;
