@@ -83,6 +83,6 @@ class Libraries(Asking):
         return self._padded(self._of_function(asked, func, behind=(numBlocks, blockSize)), 1)
 
     def cudaGetDriverEntryPoint(self, symbol: bytes, flags: int) -> tuple[Any, ...]:
-        """Return the address of a function of the driver."""
-        version = self._driver.cuDriverGetVersion()[1]
+        """Return the address of a function of the driver, as the runtime's own version of CUDA has it."""
+        version = self._runtime.cudaRuntimeGetVersion()[1]
         return self._padded(self._ask(self._driver.cuGetProcAddress, symbol, version, flags), 2)

@@ -12,6 +12,7 @@ __all__ = ["Nodes"]
 
 _KERNEL, _COPY, _FILL, _CONDITION = 0, 1, 2, 13  # of cudaGraphNodeType
 _NOT_SUPPORTED: Final = 801
+_INVALID_DEVICE_FUNCTION: Final = 98
 
 
 class Nodes(Arrays):
@@ -60,18 +61,12 @@ class Nodes(Arrays):
         ctypes.memmove(to.getPtr() + behind_shared_bytes, of.getPtr() + behind_shared_bytes, two_pointers)
 
     def cudaGraphKernelNodeGetParams(self, node: Any) -> tuple[Any, ...]:
-        """Return a node's kernel, its grid and its arguments."""
-        error, found = self._padded(self._ask(self._driver.cuGraphKernelNodeGetParams, node), 1)[:2]
-        if found is None:
-            return error, None
-        told = self._runtime.cudaKernelNodeParams()
-        told.func = int(found.kern) or int(found.func)
-        for extents in ("gridDim", "blockDim"):
-            for axis in "xyz":
-                setattr(getattr(told, extents), axis, getattr(found, f"{extents}{axis.upper()}"))
-        told.sharedMemBytes = found.sharedMemBytes
-        self._move_pointers(found, told)
-        return error, told
+        """Refuse to tell a node's kernel, as NVIDIA's runtime does for each kernel that a program has not registered.
+
+        A registered kernel is one that nvcc has linked into the program. No program in Python has any.
+        """
+        error, *found = self._ask(self._driver.cuGraphKernelNodeGetParams, node)
+        return self._failed(_INVALID_DEVICE_FUNCTION, 1) if found and found[0] is not None else (error, None)
 
     # ---- copies and fills
 
