@@ -8,6 +8,11 @@ target_compile_features(aiocuda_language INTERFACE cxx_std_20)
 target_compile_options(aiocuda_language INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wnon-virtual-dtor -fvisibility=hidden)
 
+# g++ warns of a member whose type only its own file knows, because a unit's files look like headers to it.
+if(CMAKE_UNITY_BUILD)
+  target_compile_options(aiocuda_language INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+endif()
+
 # A variable of a thread is found by a call of a few instructions, where the compiler can: the default calls the loader.
 include(CheckCXXCompilerFlag)
 check_cxx_compiler_flag(-mtls-dialect=gnu2 AIOCUDA_HAS_TLS_DESCRIPTORS)

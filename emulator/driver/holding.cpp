@@ -17,7 +17,7 @@ std::string read_to_end(int file) {
   std::string found;
   char piece[64];
   for (;;) {
-    const ssize_t size = read(file, piece, sizeof piece);
+    const ssize_t size = ::read(file, piece, sizeof piece);
     if (size > 0) found.append(piece, static_cast<std::size_t>(size));
     if (size == 0 || (size < 0 && errno != EINTR)) return found;
   }

@@ -150,6 +150,11 @@ CUresult resolve_function(CUfunction handle, Context& current, std::shared_ptr<F
   return kernel ? kernel->function_in(current, function) : CUDA_ERROR_INVALID_HANDLE;
 }
 
+CUresult enter_with_function(CUfunction handle, std::shared_ptr<Function>& function) {
+  const Entry entry = enter();
+  return entry ? resolve_function(handle, entry.context(), function) : entry.error();
+}
+
 void unload_modules_of(Context& context) {
   for (const auto& module : modules().find_if([&](const Module& each) { return &each.context() == &context; })) {
     module->unload();

@@ -156,6 +156,8 @@ HandleTable<Kernel, CUkernel>& kernels();
 // The function behind a handle. The handle is a function's, or that of a kernel, which stands for its function in the
 // current context. INVALID_HANDLE when it is neither.
 CUresult resolve_function(CUfunction handle, Context& current, std::shared_ptr<Function>& function);
+// The function that a handle means in the current context, which a call enters.
+CUresult enter_with_function(CUfunction handle, std::shared_ptr<Function>& function);
 
 void unload_modules_of(Context& context);
 

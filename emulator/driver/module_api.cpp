@@ -17,12 +17,6 @@ CUresult resolve_module(CUmodule handle, std::shared_ptr<Module>& module) {
   return module ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-// The function that a handle means in the current context.
-CUresult enter_with_function(CUfunction handle, std::shared_ptr<Function>& function) {
-  const Entry entry = enter();
-  return entry ? resolve_function(handle, entry.context(), function) : entry.error();
-}
-
 }  // namespace
 
 CUresult cuModuleLoadData(CUmodule* handle, const void* image) {

@@ -38,15 +38,6 @@ int largest_cluster(const Function& function) {
 
 using namespace aiocuda::emulator;
 
-namespace {
-
-CUresult enter_with_function(CUfunction handle, std::shared_ptr<Function>& function) {
-  const Entry entry = enter();
-  return entry ? resolve_function(handle, entry.context(), function) : entry.error();
-}
-
-}  // namespace
-
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction handle, int threads_per_block,
                                                               std::size_t dynamic_shared_bytes, unsigned flags) {
   std::shared_ptr<Function> function;

@@ -221,21 +221,26 @@ void Stream::go_wrong_as_planned() {
   }
 }
 
-// The next work, or null when the stream is closed and all is done.
+// The next work, or null when the stream is closed and all is done. The thread takes all that waits at once, so that it
+// seldom meets those who submit at their lock.
 std::unique_ptr<Work> Stream::next() {
+  if (!taken_) taken_ = take_all();
+  std::unique_ptr<Work> work = std::move(taken_);
+  if (work) taken_ = std::move(work->next_);
+  return work;
+}
+
+std::unique_ptr<Work> Stream::take_all() {
   const std::uint64_t done = completed_.load(std::memory_order_relaxed);
   spin_until([&] { return submitted_.load(std::memory_order_acquire) > done; }, spin_for_work);
   std::unique_lock lock(mutex_);
-  while (first_ == nullptr) {
-    if (closed_) return nullptr;
+  while (first_ == nullptr && !closed_) {
     parked_ = true;
     work_ready_.wait(lock);
   }
   parked_ = false;
-  std::unique_ptr<Work> work = std::move(first_);
-  first_ = std::move(work->next_);
-  if (first_ == nullptr) last_ = nullptr;
-  return work;
+  last_ = nullptr;
+  return std::move(first_);
 }
 
 void Stream::wait_until(const Ticket& ticket) {

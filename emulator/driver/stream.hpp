@@ -167,6 +167,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   }
   void loop();
   std::unique_ptr<Work> next();
+  std::unique_ptr<Work> take_all();
 
   const std::shared_ptr<Context> context_;
   const std::uint64_t id_;
@@ -176,10 +177,12 @@ class Stream : public std::enable_shared_from_this<Stream> {
   const std::unique_ptr<checking::Checker::Lane> lane_;  // null where nothing is checked
   const std::unique_ptr<Shuffle> shuffle_;               // null where nothing is shuffled
 
+  std::unique_ptr<Work> taken_;  // the stream's thread has taken these, and runs them next
+
   std::mutex mutex_;
   std::condition_variable work_ready_;
   std::condition_variable progress_;
-  std::unique_ptr<Work> first_;
+  std::unique_ptr<Work> first_;  // these wait to be taken
   Work* last_ = nullptr;
   checking::Point last_point_;          // of the last work submitted
   std::vector<checking::Point> after_;  // points that have passed, and that the next work is after

@@ -15,36 +15,31 @@ namespace {
 
 using Names = std::unordered_set<std::string_view>;
 
-template <std::size_t n>
-bool is_one_of(const Token& token, const std::array<std::string_view, n>& words) {
-  return std::find(words.begin(), words.end(), token.text) != words.end();
-}
-
 bool is_number_type(const Token& token) {
   static constexpr std::array<std::string_view, 20> words = {
       "unsigned", "signed",   "int",      "float",    "double",   "char",     "short",
       "long",     "bool",     "size_t",   "int8_t",   "int16_t",  "int32_t",  "int64_t",
       "uint8_t",  "uint16_t", "uint32_t", "uint64_t", "intptr_t", "uintptr_t"};
-  return is_one_of(token, words);
+  return token.is_one_of(words);
 }
 
 bool says_nothing_of_a_type(const Token& token) {
   static constexpr std::array<std::string_view, 6> words = {"__constant__", "__device__", "static",
                                                             "extern",       "volatile",   "inline"};
-  return is_one_of(token, words);
+  return token.is_one_of(words);
 }
 
 // "int c" declares c; "return c" does not.
 bool may_be_a_type(const Token& token) {
   static constexpr std::array<std::string_view, 10> words = {"return", "else",   "case",  "goto",     "do",
                                                              "sizeof", "delete", "throw", "co_yield", "co_return"};
-  return token.kind == TokenKind::identifier && !is_one_of(token, words);
+  return token.kind == TokenKind::identifier && !token.is_one_of(words);
 }
 
 // At the token; "<<=" and ">>=" are two each.
 bool assigns(const std::vector<Token>& tokens, std::size_t i) {
   static constexpr std::array<std::string_view, 9> operators = {"=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^="};
-  if (is_one_of(tokens[i], operators)) return true;
+  if (tokens[i].is_one_of(operators)) return true;
   if (i + 1 >= tokens.size()) return false;
   return (tokens[i].is("<<") && tokens[i + 1].is("=")) || (tokens[i].is(">") && tokens[i + 1].is(">="));
 }

@@ -12,14 +12,14 @@ namespace {
 constexpr std::string_view word = "__grid_constant__";
 
 // Words of a type that are no name of a parameter.
-bool is_type_word(const Token& token) {
+bool is_no_name(const Token& token) {
   static constexpr std::array<std::string_view, 17> words = {
       "const",    "volatile", "__restrict__", "__grid_constant__",
       "unsigned", "signed",   "int",          "float",
       "double",   "char",     "short",        "long",
       "bool",     "void",     "typename",     "auto",
       "wchar_t"};
-  return std::find(words.begin(), words.end(), token.text) != words.end();
+  return token.is_one_of(words);
 }
 
 std::vector<Range> split_parameters(const std::vector<Token>& tokens, Range parameters) {
@@ -56,7 +56,7 @@ std::optional<std::size_t> name_of(const std::vector<Token>& tokens, Range param
   }
   if (end < parameter.begin + 2) return std::nullopt;
   const std::size_t last = end - 1;
-  if (tokens[last].kind != TokenKind::identifier || is_type_word(tokens[last])) return std::nullopt;
+  if (tokens[last].kind != TokenKind::identifier || is_no_name(tokens[last])) return std::nullopt;
   // The name is behind a type: "const n::P" and "const struct P" are none.
   std::size_t before = last;
   while (before > parameter.begin) {

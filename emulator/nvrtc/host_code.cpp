@@ -24,11 +24,6 @@ constexpr const char* host_member =
     "A class static data member with non-const type is considered a host variable, and host variables are not allowed "
     "in JIT mode. Consider using -default-device flag to process such data members as __device__ variables in JIT mode";
 
-template <std::size_t n>
-bool is_one_of(const Token& token, const std::array<std::string_view, n>& words) {
-  return std::find(words.begin(), words.end(), token.text) != words.end();
-}
-
 // Names that the device headers declare for every program, and NVRTC only with a header; and who has that header:
 // "numbers" are those of <stdint.h>, "limits" those of <limits.h> and <float.h>, "math" those of <math.h>.
 enum class Origin { numbers, limits, math, math_constants, memory, nowhere };
@@ -95,7 +90,7 @@ class HostCodeFinder {
     if (d.is_explicit_instantiation || first >= d.all.end) return;
     static constexpr std::array<std::string_view, 9> others = {
         "typedef", "using", "static_assert", "_Static_assert", "asm", "friend", "namespace", "concept", "enum"};
-    if (is_one_of(tokens_[first], others) && !(tokens_[first].is("friend") && !d.body.empty())) return;
+    if (tokens_[first].is_one_of(others) && !(tokens_[first].is("friend") && !d.body.empty())) return;
     if (d.is_class) {
       members(d);
     } else if (d.is_function) {
@@ -170,7 +165,7 @@ class HostCodeFinder {
                                                                "__shared__", "constexpr"};
     std::size_t star = head.begin;
     for (std::size_t i = head.begin; i < head.end; ++i) {
-      if (is_one_of(tokens_[i], spaces)) return;
+      if (tokens_[i].is_one_of(spaces)) return;
       if (tokens_[i].is("*")) star = i;
     }
     if (has({star, head.end}, "const") || request_.is_default_device) return;

@@ -10,7 +10,7 @@
 namespace aiocuda::emulator::nvrtc {
 namespace {
 
-constexpr unsigned runs_as_fibers = 1, functions_use_place = 2, runs_whole_blocks = 4, has_grid_constants = 8;
+constexpr unsigned runs_as_fibers = 1, functions_use_place = 2, runs_whole_blocks = 4, copies_grid_constants = 8;
 
 bool saw_angle(const std::vector<Token>& tokens, std::size_t before) {
   return std::any_of(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(before),
@@ -21,7 +21,7 @@ bool saw_angle(const std::vector<Token>& tokens, std::size_t before) {
 
 unsigned flags_of(const KernelDeclaration& kernel) {
   return (kernel.runs_as_fibers ? runs_as_fibers : 0u) | (kernel.functions_use_place ? functions_use_place : 0u) |
-         (kernel.is_split ? runs_whole_blocks : 0u) | (kernel.has_grid_constants ? has_grid_constants : 0u);
+         (kernel.is_split ? runs_whole_blocks : 0u) | (kernel.has_grid_constants ? copies_grid_constants : 0u);
 }
 
 void KernelTable::list_expression(const std::string& expression, const Names& waiting, bool functions_use_place_) {

@@ -87,7 +87,7 @@ bool is_endless(const Tokens& tokens, Range condition) {
                                (tokens[condition.begin].is("true") || is_number(tokens[condition.begin], '1')));
 }
 
-bool declares(const Tokens& tokens, Range condition) {
+bool declares_variable(const Tokens& tokens, Range condition) {
   return std::any_of(tokens.begin() + static_cast<std::ptrdiff_t>(condition.begin),
                      tokens.begin() + static_cast<std::ptrdiff_t>(condition.end),
                      [](const Token& token) { return token.is("=") || token.is(";"); });
@@ -164,7 +164,7 @@ std::vector<std::size_t> Polling::loops(const Declaration& d) const {
       const bool in_condition = t >= condition.begin && t < condition.end;
       polls = ((endless || in_condition) && is_atomic_read(tokens_, t)) || (endless && is_fence(tokens_[t]));
     }
-    if ((is_empty || polls) && !(is_while && declares(tokens_, condition)) &&
+    if ((is_empty || polls) && !(is_while && declares_variable(tokens_, condition)) &&
         (is_while || endless || is_empty || polls)) {
       found.push_back(condition.begin - 1);
     }

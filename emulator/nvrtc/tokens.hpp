@@ -2,6 +2,8 @@
 // directives are not tokens, but line markers decide the file and line of the tokens behind them.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <string>
 #include <string_view>
@@ -19,6 +21,10 @@ struct Token {
   int line;
 
   bool is(std::string_view other) const { return text == other; }
+  template <std::size_t n>
+  bool is_one_of(const std::array<std::string_view, n>& words) const {
+    return std::find(words.begin(), words.end(), text) != words.end();
+  }
   bool is_class_key() const { return is("struct") || is("class") || is("union"); }
 };
 

@@ -18,6 +18,7 @@ bool ends(Completion& completion) { return completion.wait_for(10s); }
 
 struct Waiting : FakeEngine {
   explicit Waiting(std::int32_t device_count = 1) : FakeEngine(device_count) { waits.start(devices.at(0).context); }
+  ~Waiting() override { waits.shut_down(); }  // its thread calls virtual functions of this
 };
 
 }  // namespace

@@ -107,7 +107,7 @@ struct Reservation {
   std::size_t page_bytes;
 };
 
-struct Registry {
+struct AddressSpace {
   std::mutex mutex;
   std::map<CUdeviceptr, Reservation> reservations;
   std::map<CUmemGenericAllocationHandle, std::shared_ptr<MappableMemory>> handles;
@@ -146,9 +146,9 @@ struct Registry {
   }
 };
 
-Registry& registry() {
-  static auto& registry = *new Registry;
-  return registry;
+AddressSpace& address_space() {
+  static auto& address_space = *new AddressSpace;
+  return address_space;
 }
 
 bool is_granular(std::uint64_t value) { return value % mapping_granularity == 0; }
@@ -203,7 +203,7 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, std::size_t bytes, std::size_
   if (pages == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   const auto start = reinterpret_cast<std::uintptr_t>(pages);
   *address = (start / aligned + 1) * aligned;
-  auto& all = registry();
+  auto& all = address_space();
   const std::lock_guard lock(all.mutex);
   all.reservations.emplace(*address, Reservation{bytes, pages, page_bytes});
   return CUDA_SUCCESS;
@@ -212,7 +212,7 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, std::size_t bytes, std::size_
 CUresult cuMemAddressFree(CUdeviceptr address, std::size_t bytes) {
   if (const CUresult error = check_initialised()) return error;
   if (const CUresult error = capture::check_unsafe_call()) return error;
-  auto& all = registry();
+  auto& all = address_space();
   const std::lock_guard lock(all.mutex);
   const auto found = all.reservations.find(address);
   if (found == all.reservations.end() || found->second.bytes != bytes) return CUDA_ERROR_INVALID_VALUE;
@@ -233,7 +233,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t bytes, co
   std::shared_ptr<MappableMemory> made;
   if (const CUresult error = MappableMemory::make(*properties, bytes, made)) return error;
   *handle = made->handle();
-  auto& all = registry();
+  auto& all = address_space();
   const std::lock_guard lock(all.mutex);
   all.handles.emplace(*handle, std::move(made));
   return CUDA_SUCCESS;
@@ -243,7 +243,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   if (const CUresult error = check_initialised()) return error;
   if (const CUresult error = capture::check_unsafe_call()) return error;
   std::shared_ptr<MappableMemory> ended;  // after the lock
-  auto& all = registry();
+  auto& all = address_space();
   const std::lock_guard lock(all.mutex);
   const auto found = all.handles.find(handle);
   if (found == all.handles.end()) return CUDA_ERROR_INVALID_VALUE;
@@ -257,7 +257,7 @@ CUresult cuMemMap(CUdeviceptr address, std::size_t bytes, std::size_t offset, CU
                   unsigned long long flags) {
   if (const CUresult error = check_initialised()) return error;
   if (const CUresult error = capture::check_unsafe_call()) return error;
-  auto& all = registry();
+  auto& all = address_space();
   const std::lock_guard lock(all.mutex);
   const auto memory = all.find(handle);
   const bool is_valid = memory && bytes != 0 && is_granular(address) && is_granular(bytes) && flags == 0;
@@ -285,7 +285,7 @@ CUresult cuMemMap(CUdeviceptr address, std::size_t bytes, std::size_t offset, CU
 CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes) {
   if (const CUresult error = check_initialised()) return error;
   if (const CUresult error = capture::check_unsafe_call()) return error;
-  auto& all = registry();
+  auto& all = address_space();
   const std::lock_guard lock(all.mutex);
   if (bytes == 0 || !is_granular(bytes) || !all.is_reserved(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
   // Addresses that nothing is mapped to may be among them, but no part of a mapping.
@@ -309,7 +309,7 @@ CUresult cuMemSetAccess(CUdeviceptr address, std::size_t bytes, const CUmemAcces
                         std::size_t count) {
   if (const CUresult error = check_initialised()) return error;
   if (descriptions == nullptr || count == 0 || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  auto& all = registry();
+  auto& all = address_space();
   const std::lock_guard lock(all.mutex);
   const auto mappings = all.made_of(address, bytes);
   if (mappings.empty()) return CUDA_ERROR_INVALID_VALUE;
@@ -359,7 +359,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void*
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const auto mapping = memory::find(reinterpret_cast<std::uintptr_t>(address));
   if (!mapping || mapping->kind != Allocation::Kind::mapped) return CUDA_ERROR_INVALID_VALUE;
-  auto& all = registry();
+  auto& all = address_space();
   const std::lock_guard lock(all.mutex);
   // A handle that was released, while its memory is mapped, comes back.
   if (!all.handles.emplace(mapping->mappable->handle(), mapping->mappable).second) {
@@ -373,7 +373,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void*
 
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties, CUmemGenericAllocationHandle handle) {
   if (const CUresult error = check_initialised()) return error;
-  auto& all = registry();
+  auto& all = address_space();
   const std::lock_guard lock(all.mutex);
   const auto memory = all.find(handle);
   if (properties == nullptr || !memory) return CUDA_ERROR_INVALID_VALUE;
@@ -384,7 +384,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
 CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType type, unsigned long long flags) {
   if (const CUresult error = check_initialised()) return error;
-  auto& all = registry();
+  auto& all = address_space();
   const std::lock_guard lock(all.mutex);
   const auto memory = all.find(handle);
   const bool is_valid = shareable != nullptr && memory && flags == 0 &&
@@ -405,7 +405,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   const auto descriptor = static_cast<int>(reinterpret_cast<std::intptr_t>(shareable));
   if (const CUresult error = MappableMemory::import(descriptor, made)) return error;
   *handle = made->handle();
-  auto& all = registry();
+  auto& all = address_space();
   const std::lock_guard lock(all.mutex);
   all.handles.emplace(*handle, std::move(made));
   return CUDA_SUCCESS;

@@ -99,7 +99,7 @@ std::array<std::uint32_t, 4> bits_at(const Sampler& sampler, const Level& level,
   return bits;
 }
 
-struct Place {
+struct TexturePlace {
   std::array<float, 3> coordinates{};
   int dimensions = 1;
   int slice = 0;  // the layer or face, where the third dimension is none of space
@@ -144,7 +144,7 @@ float rounded(const Sampler& sampler, float value) {
   return static_cast<float>(std::floor(value * steps + 0.5) / steps);
 }
 
-Floats filtered(const Sampler& sampler, const Level& level, const Place& place, Reading reading) {
+Floats filtered(const Sampler& sampler, const Level& level, const TexturePlace& place, Reading reading) {
   const std::array<int, 3> extents{level.width, level.height, level.depth};
   std::array<Neighbours, 3> along{};
   for (int each = 0; each < place.dimensions; ++each) {
@@ -167,7 +167,7 @@ Floats filtered(const Sampler& sampler, const Level& level, const Place& place, 
   return sum;
 }
 
-std::array<int, 3> nearest(const Sampler& sampler, const Level& level, const Place& place) {
+std::array<int, 3> nearest(const Sampler& sampler, const Level& level, const TexturePlace& place) {
   const std::array<int, 3> extents{level.width, level.height, level.depth};
   std::array<int, 3> texel{0, 0, place.slice};
   for (int each = 0; each < place.dimensions; ++each) {
@@ -177,13 +177,14 @@ std::array<int, 3> nearest(const Sampler& sampler, const Level& level, const Pla
   return texel;
 }
 
-Floats sample_floats(const Sampler& sampler, const Level& level, const Place& place, Reading reading) {
+Floats sample_floats(const Sampler& sampler, const Level& level, const TexturePlace& place, Reading reading) {
   if (sampler.filters_linearly) return filtered(sampler, level, place, reading);
   const auto [x, y, z] = nearest(sampler, level, place);
   return floats_at(sampler, level, x, y, z, reading);
 }
 
-std::array<std::uint32_t, 4> integers(const Sampler& sampler, const Level& level, const Place& place, Reading reading) {
+std::array<std::uint32_t, 4> integers(const Sampler& sampler, const Level& level, const TexturePlace& place,
+                                      Reading reading) {
   if (!sampler.filters_linearly) return bits_at(sampler, level, nearest(sampler, level, place), reading);
   std::array<std::uint32_t, 4> found{};
   std::ranges::transform(filtered(sampler, level, place, reading), found.begin(),
@@ -192,7 +193,7 @@ std::array<std::uint32_t, 4> integers(const Sampler& sampler, const Level& level
 }
 
 // The face of a cube that a direction meets, and where: the table of the guide.
-Place on_cube(const float (&direction)[3]) {
+TexturePlace on_cube(const float (&direction)[3]) {
   const float x = direction[0], y = direction[1], z = direction[2];
   const float ax = std::fabs(x), ay = std::fabs(y), az = std::fabs(z);
   float s = 0, t = 0, m = 1;
@@ -213,7 +214,7 @@ Place on_cube(const float (&direction)[3]) {
     s = z >= 0 ? x : -x;
     t = -y;
   }
-  Place place;
+  TexturePlace place;
   place.dimensions = 2;
   place.coordinates = {(s / m + 1) / 2, (t / m + 1) / 2, 0};
   place.slice = face;
@@ -225,8 +226,8 @@ int layer_of(const abi::TextureFetch& fetch, int layers) {
   return static_cast<int>(std::min(static_cast<std::uint32_t>(fetch.layer), static_cast<std::uint32_t>(layers - 1)));
 }
 
-Place place_of(const abi::TextureFetch& fetch, const Level& level) {
-  Place place;
+TexturePlace place_of(const abi::TextureFetch& fetch, const Level& level) {
+  TexturePlace place;
   if (fetch.shape == abi::shape_cube) {
     place = on_cube(fetch.coordinates);
     if (fetch.is_layered != 0) place.slice += 6 * layer_of(fetch, std::max(level.depth / 6, 1));
@@ -270,7 +271,8 @@ void answer(abi::TextureFetch& fetch, const std::array<std::uint32_t, 4>& bits) 
 }
 
 // One component of the four texels that a filter would use, from the lower left one around, as tex2Dgather orders them.
-void gather(const Sampler& sampler, const Level& level, const Place& place, abi::TextureFetch& fetch, Reading reading) {
+void gather(const Sampler& sampler, const Level& level, const TexturePlace& place, abi::TextureFetch& fetch,
+            Reading reading) {
   const Neighbours x = neighbours(sampler, 0, place.coordinates[0], level.width, For::gather);
   const Neighbours y = neighbours(sampler, 1, place.coordinates[1], level.height, For::gather);
   const std::array<std::array<int, 2>, 4> corners{
@@ -308,7 +310,7 @@ void sample(const Sampler& sampler, abi::TextureFetch& fetch, Reading reading) {
   const bool is_between_levels = sampler.filters_levels_linearly && sampler.reads_floats;
   const auto first = static_cast<std::size_t>(is_between_levels ? std::floor(wanted) : std::floor(wanted + 0.5F));
   const Level& level = sampler.levels[first];
-  const Place place = place_of(fetch, level);
+  const TexturePlace place = place_of(fetch, level);
   if (fetch.gathered >= 0) return gather(sampler, level, place, fetch, reading);
   if (!sampler.reads_floats) return answer(fetch, integers(sampler, level, place, reading));
   Floats found = sample_floats(sampler, level, place, reading);

@@ -23,7 +23,7 @@ std::vector<Function> functions(const FakeDriver& driver) {
 }
 
 // A program, as those who refuse its calls build it anew for each attempt.
-struct Program {
+struct NamedProgram {
   std::string name;
   std::function<nb::object(WholeEngine&)> build;
   std::function<void(WholeEngine&)> prepare = [](WholeEngine&) {};
@@ -67,7 +67,7 @@ nb::object by_host(WholeEngine& engine) {
   return engine.copy(engine.create(64, 0), down);
 }
 
-std::vector<Program> programs() {
+std::vector<NamedProgram> programs() {
   return {
       {"a chain", chain},
       {"a diamond", diamond},
@@ -111,7 +111,7 @@ TEST_CASE("branches overlap: none waits for another, and what joins them waits f
 
 TEST_CASE(
     "whichever call is refused, the error names the call, nothing is left behind, and the next submission works") {
-  for (const Program& program : programs()) {
+  for (const NamedProgram& program : programs()) {
     INFO(program.name);
 
     std::size_t raised_count = 0;
