@@ -114,14 +114,33 @@ def _kernels_among_objects() -> list[_native.Kernel]:
 
 
 _kernels_imported: list[_native.Kernel] = []  # those that modules of tests have made
+MANY_OBJECTS = 50_000  # of Python's, that a collection looks at
+
+
+def leave_to_no_collection() -> None:
+    """Leave what there is to no later collection: many tests collect, and there are a million objects."""
+    gc.collect()
+    _kernels_imported.extend(_kernels_among_objects())
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish() -> None:
-    """Leave what was imported to no later collection: many tests collect, and there are a million objects."""
-    gc.collect()
-    _kernels_imported.extend(_kernels_among_objects())
-    gc.freeze()
+    leave_to_no_collection()
+
+
+_file_begun: Path | None = None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Before each file: tests of earlier files may have imported a framework, whose objects stay."""
+    global _file_begun
+    if item.path == _file_begun:
+        return
+    _file_begun = item.path
+    if len(gc.get_objects()) > MANY_OBJECTS:
+        leave_to_no_collection()
 
 
 def load_kernels() -> None:
