@@ -217,6 +217,11 @@ class Kernel(_native.Kernel):
         ----------
         device
             The device; None takes the one in force. The kernel is compiled if need be.
+
+        Returns
+        -------
+        KernelAttributes
+            As the driver says them for the device.
         """
         ordinal = as_ordinal(device)
         loaded = self._on(ordinal)
@@ -293,6 +298,11 @@ class Kernel(_native.Kernel):
             The dynamic shared memory of a block, in bytes; as a launch would, this raises what launches may have.
         device
             The device; None takes the one in force. The kernel is compiled if need be.
+
+        Returns
+        -------
+        Occupancy
+            Blocks that run at once, and the block size that was asked about or found.
 
         Raises
         ------

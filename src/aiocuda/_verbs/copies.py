@@ -212,6 +212,11 @@ def dup(x: Any) -> DeviceOp[Any]:
     -------
     DeviceOp[DeviceArray or HostArray]
         The new array, C-contiguous; otherwise as `copy`.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is no array, and no operation that yields one.
     """
     x = as_array(x, "dup")
     if not isinstance(x, (_native.Op, _native.Array)):
