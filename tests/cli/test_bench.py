@@ -74,6 +74,16 @@ def test_an_emulated_driver_is_called_no_performance_model(whole):
     assert "no performance model" in (whole[1] / "plot").read_text("utf-8")
 
 
+def test_a_run_is_compared_with_one_that_was_written(whole):
+    path = whole[1] / "json"
+    assert json.loads(path.read_text("utf-8"))["about"]["processor"]
+    done = bench("--quick", "--only", "import", "--compare", str(path))
+    assert (done.returncode, done.stderr) == (0, "")
+    (row,) = [line for line in done.stdout.splitlines() if line.startswith("import import aiocuda")]
+    assert row.count(" ms") == 2
+    assert row.rstrip().endswith(" x")
+
+
 def test_other_libraries_are_measured_or_left_out_with_the_reason(whole):
     about = json.loads((whole[1] / "json").read_text("utf-8"))["about"]
     measured = {row["name"].partition(":")[0] for row in rows_of(whole[1] / "csv")}

@@ -11,7 +11,10 @@ import pytest
 import aiocuda as ac
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ROADMAP.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 DIRECTIVE = re.compile(r"^\.\. auto(?:class|data|exception|function):: aiocuda\.(\w+)", re.MULTILINE)
 FILE = re.compile(r"`([\w./-]+\.(?:py|hpp|cpp|cuh|md))`")

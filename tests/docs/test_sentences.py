@@ -14,7 +14,10 @@ from markdown_it import MarkdownIt
 import aiocuda as ac
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ROADMAP.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 MOST_WORDS = 40
 # "What is not wanted is not": such a beginning hides who acts. "Where ..." is "If ...", mostly.

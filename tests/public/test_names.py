@@ -194,21 +194,3 @@ def test_it_is_documented_in_numpys_style(thing):
     assert set(headings) <= known
     for heading, dashes in re.findall(r"^(\w[\w ]*)\n(-+)$", text, re.MULTILINE):
         assert len(heading) == len(dashes), heading
-
-
-@pytest.mark.parametrize("thing", DOCUMENTED)
-def test_its_parameters_are_documented(thing):
-    if isinstance(thing, property) or inspect.isclass(thing) or not callable(thing):
-        return
-    text = inspect.getdoc(thing) or ""
-    parameters = [name for name in inspect.signature(thing).parameters if name not in ("self", "cls", "type_params")]
-    if not parameters or re.search(r"\bas (for )?`\w+`", text):  # another's, which are documented
-        return
-    if "Parameters\n----------" not in text:
-        # One sentence is enough for one parameter that the name and the sentence make plain.
-        assert len(parameters) == 1, f"{parameters} are not documented"
-        return
-    section = text.split("Parameters\n----------\n")[1].split("\n\n")
-    documented = re.findall(r"^\*?([\w, *]+)$", "\n".join(section), re.MULTILINE)
-    names = {name.strip(" *") for line in documented for name in line.split(",")}
-    assert set(parameters) <= names

@@ -1,6 +1,6 @@
-"""A program for mypy alone: what it says of the generics is what the user's editor shows.
+"""A program for type checkers alone: what they say of the generics is what the user's editor shows.
 
-Not run: `test_typing.py` has mypy check it, strictly, and each `type: ignore` here is an error that a
+Not run: `test_typing.py` has mypy and pyright check it, strictly, and each `type: ignore` here is an error that a
 user must be told of.
 """
 
@@ -93,7 +93,7 @@ assert_type(i.then(to_operation), ac.DeviceOp[str])
 assert_type(array.then(ac.to_host), ac.DeviceOp[np.ndarray[Any, Any]])
 assert_type(array.map(ac.DeviceArray.close), ac.DeviceOp[None])
 assert_type(i.then(lambda x: ac.zip(ac.value(x), s)), ac.DeviceOp[tuple[int, str]])
-assert_type(i.then(lambda x: (x, "two")), ac.DeviceOp[tuple[int, str]])
+assert_type(i.then(lambda x: (x, str(x))), ac.DeviceOp[tuple[int, str]])
 assert_type(i.then(lambda x: {"one": x}).map(len), ac.DeviceOp[int])
 assert_type(ac.zip(i, s).then(lambda pair: pair[1]), ac.DeviceOp[str])
 assert_type(i.inspect(print), ac.DeviceOp[int])

@@ -51,6 +51,11 @@ class DeviceArray(_native.Array, Partitionable, Managed, DLPack):
     def to(self, device: DeviceLike) -> DeviceOp[DeviceArray]:
         """Bring the array to a device; one that is there already is given as it is.
 
+        Parameters
+        ----------
+        device
+            A `Device`, its ordinal, or its name such as ``"cuda:1"``.
+
         Returns
         -------
         DeviceOp[DeviceArray]
@@ -129,6 +134,11 @@ class HostArray(_native.Array, Partitionable, DLPack):
 
         The view is live: what is written to it is what the next copy reads. It is yours while no
         operation on the array is going on. That of a shared array is for reading.
+
+        Returns
+        -------
+        numpy.ndarray
+            Of the same shape, dtype and strides, over the same memory, which it keeps.
 
         Raises
         ------

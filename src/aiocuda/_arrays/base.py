@@ -129,6 +129,11 @@ class ArrayBase:
     def reshape(self, *shape: int | Sequence[int]) -> Self:
         """Return a view with another shape, of as many items; one extent may be -1, and is computed.
 
+        Parameters
+        ----------
+        *shape
+            The extents, as several integers or as one tuple; one may be -1.
+
         Raises
         ------
         ArgumentValueError
@@ -175,6 +180,11 @@ class ArrayBase:
     def view(self, dtype: DTypeLike) -> Self:
         """Return a view of the same bytes as items of another dtype; the last axis changes with their size.
 
+        Parameters
+        ----------
+        dtype
+            NumPy's or ml_dtypes' dtype of the new items, or its name.
+
         Raises
         ------
         ArgumentTypeError
@@ -191,6 +201,16 @@ class ArrayBase:
 
     def split_at(self, index: int) -> tuple[Self, Self]:
         """Return two views: of what is before an index of the first axis, and of the rest.
+
+        Parameters
+        ----------
+        index
+            How many items of the first axis the first view has: 0 to all.
+
+        Returns
+        -------
+        tuple of two arrays
+            Views of the same memory. Neither overlaps the other, so kernels may write both at once.
 
         Raises
         ------

@@ -44,6 +44,11 @@ class Managed:
         The view is live: what is written to it is what the next operation reads. It is yours while no
         operation on the array is going on. That of a shared array is for reading.
 
+        Returns
+        -------
+        numpy.ndarray
+            Of the same shape, dtype and strides, over the same memory, which it keeps.
+
         Raises
         ------
         ArgumentTypeError

@@ -85,6 +85,11 @@ class Partition(_native.Array, Partitionable):
 
         Does not wait; what the partition's kernels write is there for later operations.
 
+        Returns
+        -------
+        DeviceArray
+            The whole array, to be used as before.
+
         Raises
         ------
         OwnershipError

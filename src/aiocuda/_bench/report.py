@@ -12,21 +12,25 @@ from pathlib import Path
 
 from aiocuda._bench.figures import Section
 
-__all__ = ["print_section", "write_csv", "write_json"]
+__all__ = ["number", "print_section", "print_table", "write_csv", "write_json"]
 
 
 def print_section(section: Section) -> None:
-    """Print one section as a table; with rich where it is installed and somebody looks."""
+    """Print one section as a table."""
     rows = [
         (
             each.name,
-            f"{_number(each.median)} {each.unit}",
-            f"{_number(each.minimum)} {each.unit}",
-            "" if each.ratio is None else f"{_number(each.ratio)} x",
+            f"{number(each.median)} {each.unit}",
+            f"{number(each.minimum)} {each.unit}",
+            "" if each.ratio is None else f"{number(each.ratio)} x",
         )
         for each in section.figures
     ]
-    headings = (section.title, "median", "least", "floor" if any(row[3] for row in rows) else "")
+    print_table((section.title, "median", "least", "floor" if any(row[3] for row in rows) else ""), rows)
+
+
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows under their headings; with rich where it is installed and somebody looks."""
     # To a pipe or a file, a line is a line however long it is.
     if sys.stdout.isatty() and importlib.util.find_spec("rich") is not None:
         _print_with_rich(headings, rows)
@@ -59,7 +63,8 @@ def write_json(path: Path, about: Mapping[str, object], sections: Sequence[Secti
     path.write_text(json.dumps({"about": about, "figures": figures}, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Return a figure as text, with as many places as say something."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.1f}" if value >= 100 else f"{value:.2f}"
 
 

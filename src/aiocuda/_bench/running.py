@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from aiocuda._bench.comparing import print_comparison, read_earlier
 from aiocuda._bench.figures import Section, Sizes
 from aiocuda._bench.goals import shown
 from aiocuda._bench.loops import loops
@@ -125,6 +126,8 @@ def run(command: Measuring[B], arguments: Sequence[str]) -> int:
         for section in command.measures[name][1](bench):
             print_section(shown(section))
             sections.append(section)
+    if given.compare:
+        print_comparison(given.compare, about, sections)
     if given.csv:
         write_csv(given.csv, sections)
     if given.json:
@@ -147,6 +150,9 @@ def _parse(command: Measuring[B], arguments: Sequence[str]) -> argparse.Namespac
     parser.add_argument("--csv", metavar="PATH", type=Path, help="write the raw figures")
     parser.add_argument("--json", metavar="PATH", type=Path, help="write them, with what they were measured on")
     parser.add_argument("--plot", metavar="PATH", type=Path, help="write the ratios as a picture, SVG")
+    parser.add_argument(
+        "--compare", metavar="PATH", type=Path, help="print the figures beside those that --json wrote in another run"
+    )
     given = parser.parse_args(arguments)
     asked = given.only.split(",")
     if unknown := [name for name in asked if name not in measures]:
@@ -156,6 +162,8 @@ def _parse(command: Measuring[B], arguments: Sequence[str]) -> argparse.Namespac
         # Said before minutes of measuring, not after.
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             parser.error(f"{path} cannot be written: it is a directory, or {path.parent} is none")
+    if given.compare is not None:
+        given.compare = read_earlier(given.compare)
     return given
 
 
@@ -165,11 +173,18 @@ def _about(bench: Bench[Any]) -> dict[str, object]:
         "device": device.name,
         "driver": "emulated" if device.is_emulated else "NVIDIA's",
         "CUDA": runtime.driver_info().version_text,
+        "processor": _processor(),
         "cores": len(os.sched_getaffinity(0)),
         "Python": platform.python_version(),
         "versions": {name: version for name in _VERSIONS if (version := _version_of(name))},
         "left out": dict(bench.left_out),
     }
+
+
+def _processor() -> str:
+    with Path("/proc/cpuinfo").open(encoding="utf-8") as lines:
+        models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        return next(models, platform.machine())  # an Arm processor's model has no name there
 
 
 def _version_of(distribution: str) -> str | None:

@@ -236,6 +236,16 @@ class Group:
         Otherwise as `all_reduce`. Results are of shape ``(size, *x.shape)``. `x` may be the part of `out` that its rank
         fills. Without `out`, `x` is an array and no
         operation, as its shape must be known.
+
+        Parameters
+        ----------
+        x, out
+            As for `all_reduce`.
+
+        Returns
+        -------
+        DeviceOp[DeviceArray], or lists of them
+            The arrays of all ranks, by rank.
         """
         return self._make("all_gather", x, out)
 
@@ -245,6 +255,16 @@ class Group:
         Otherwise as `all_reduce`. The first axis is cut into `size` parts, and rank n gets the n-th, which `out` may
         be. Without `out`, `x`
         is an array and no operation, as its shape must be known.
+
+        Parameters
+        ----------
+        x, op, out
+            As for `all_reduce`.
+
+        Returns
+        -------
+        DeviceOp[DeviceArray], or lists of them
+            The rank's part, of the shape ``(x.shape[0] // size, *x.shape[1:])``.
         """
         return self._make("reduce_scatter", x, out, op=op)
 
@@ -253,6 +273,16 @@ class Group:
 
         Otherwise as `all_reduce`. The first axis is cut into `size` parts. The n-th goes to rank n, which puts what
         comes from rank m at the m-th place. `out` must not be `x`.
+
+        Parameters
+        ----------
+        x, out
+            As for `all_reduce`.
+
+        Returns
+        -------
+        DeviceOp[DeviceArray], or lists of them
+            Of the shape of `x`.
         """
         return self._make("all_to_all", x, out)
 
@@ -260,6 +290,20 @@ class Group:
         """Join the arrays of all ranks, item by item; `root` alone gets the result, and the others None.
 
         Otherwise as `all_reduce`.
+
+        Parameters
+        ----------
+        x
+            As for `all_reduce`.
+        root
+            The rank that gets the result.
+        op, out
+            As for `all_reduce`.
+
+        Returns
+        -------
+        DeviceOp[DeviceArray], or lists of them
+            The result at `root`; elsewhere None.
         """
         return self._make("reduce", x, out, op=op, root=root)
 
@@ -267,6 +311,18 @@ class Group:
         """Copy the array of one rank over those of all others.
 
         Otherwise as `all_reduce`. It yields `x`, which ranks other than `root` have written.
+
+        Parameters
+        ----------
+        x
+            As for `all_reduce`.
+        root
+            The rank whose array is copied.
+
+        Returns
+        -------
+        DeviceOp[DeviceArray], or lists of them
+            `x` itself, after it was written.
         """
         return self._make("broadcast", x, None, root=root)
 
@@ -275,6 +331,18 @@ class Group:
 
         Otherwise as `all_reduce`. It yields `x`, and ends when the other rank has got it. So of two ranks that send one
         another something, one must receive first; if none does, the group fails, and the error names both calls.
+
+        Parameters
+        ----------
+        x
+            As for `all_reduce`.
+        to
+            The rank that receives.
+
+        Returns
+        -------
+        DeviceOp[DeviceArray], or lists of them
+            `x` itself, after the other rank has got it.
         """
         return self._make("send", x, None, root=self._checked_peer(to))
 
@@ -282,6 +350,18 @@ class Group:
         """Fill an array, or a list of them, with what a rank sends. For groups of processes.
 
         Otherwise as `all_reduce`. It yields `out`.
+
+        Parameters
+        ----------
+        out
+            An array, or a list of them, of what is sent.
+        source
+            The rank that sends.
+
+        Returns
+        -------
+        DeviceOp[DeviceArray], or lists of them
+            `out` itself, after it was written.
         """
         return self._make("recv", out, None, root=self._checked_peer(source))
 
@@ -289,6 +369,11 @@ class Group:
         """Wait for all ranks: the operation ends when all have come to theirs. It orders no other work.
 
         It yields None. *Raises*: as `all_reduce`.
+
+        Returns
+        -------
+        DeviceOp[None]
+            *Stream*, *Blocks*, *On cancel*: as `all_reduce`.
         """
         call = Call("all_reduce", self.size, "sum")
         tokens: list[list[Any]] = [[each] for each in self._tokens]
@@ -296,7 +381,13 @@ class Group:
         return cast("DeviceOp[None]", made.then(_nothing))
 
     def waits_for(self) -> str:
-        """Return in words which collective is under way, and for which ranks it waits; empty if there is none."""
+        """Return in words which collective is under way, and for which ranks it waits; empty if there is none.
+
+        Returns
+        -------
+        str
+            One sentence, or nothing.
+        """
         return self._members.waits_for()
 
     def abort(self) -> None:

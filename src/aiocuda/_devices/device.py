@@ -110,6 +110,11 @@ class Device(ContextSettings, DeviceMemory):
             Lower numbers are more urgent, as CUDA counts: 0 is the least, -5 the most on most devices.
             A number out of the device's range is brought into it.
 
+        Returns
+        -------
+        Stream
+            A new one, which nothing else uses.
+
         Raises
         ------
         ArgumentTypeError
@@ -124,6 +129,11 @@ class Device(ContextSettings, DeviceMemory):
 
         Nobody has used the device yet: then another thread opens it, and the wait is for that. A program that awaits
         this at its start has its devices open before their first operations.
+
+        Returns
+        -------
+        StreamWait
+            It waits for what the streams hold now, and for nothing that comes later.
 
         Raises
         ------
@@ -198,6 +208,11 @@ class Stream:
         device
             The device of a raw handle, as a `Device`, its ordinal or its name.
 
+        Returns
+        -------
+        Stream
+            To be used as one of aiocuda's own.
+
         Raises
         ------
         ArgumentTypeError
@@ -243,7 +258,13 @@ class Stream:
         return 0, self.handle
 
     def synchronize(self) -> StreamWait:
-        """Return a wait for all that the stream holds now, whoever submitted it: await it, or ``.sync()`` it."""
+        """Return a wait for all that the stream holds now, whoever submitted it: await it, or ``.sync()`` it.
+
+        Returns
+        -------
+        StreamWait
+            It waits for what the stream holds now, and for nothing that comes later.
+        """
         self._require_open()
         _native.look_again(self._index)
         return StreamWait([self._index], f"synchronizing {self._title}", self)
@@ -257,6 +278,11 @@ class Stream:
             Whether `Event.elapsed` will be asked; without it an event is cheaper.
         interprocess
             Whether other processes may open it (`Event.ipc_handle`); such an event has no timing.
+
+        Returns
+        -------
+        Event
+            To be awaited, asked or waited for by other streams.
 
         Raises
         ------
@@ -280,6 +306,11 @@ class Stream:
         """Order all later work of this stream after what another stream holds now, or after an event.
 
         For work that aiocuda does not know of; its own operations need no such call. Does not block.
+
+        Parameters
+        ----------
+        other
+            The stream, or the event, to come after; of any device.
         """
         self._require_open()
         if isinstance(other, Event):
@@ -288,14 +319,26 @@ class Stream:
             _native.order_streams(self._index, as_stream(other)._index)
 
     def fork(self) -> Stream:
-        """Make another stream of this device, ordered after what this one holds now."""
+        """Make another stream of this device, ordered after what this one holds now.
+
+        Returns
+        -------
+        Stream
+            A new one. Work that this stream gets later does not hold it up.
+        """
         self._require_open()
         forked = self._device.stream()
         forked.wait(self)
         return forked
 
     def join(self, other: Stream) -> None:
-        """Order all later work of this stream after what another holds now; the counterpart of `fork`."""
+        """Order all later work of this stream after what another holds now; the counterpart of `fork`.
+
+        Parameters
+        ----------
+        other
+            The stream to come after.
+        """
         self.wait(other)
 
     def close(self) -> None:
@@ -344,7 +387,13 @@ class Stream:
 
 
 def devices() -> list[Device]:
-    """Return all devices of the driver, by ordinal."""
+    """Return all devices of the driver, by ordinal.
+
+    Returns
+    -------
+    list of Device
+        Empty, if the driver has none. ``devices()[n]`` is ``Device(n)``.
+    """
     return [Device(ordinal) for ordinal in range(runtime.device_count())]
 
 

@@ -69,6 +69,11 @@ class ContextSettings:
     def limits(self) -> DeviceLimits:
         """Return the limits of the device's context as they are now. Asks the driver; does not wait for the device.
 
+        Returns
+        -------
+        DeviceLimits
+            A value of that moment, with a field for each limit.
+
         Raises
         ------
         DeviceLostError

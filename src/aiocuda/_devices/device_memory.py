@@ -29,6 +29,11 @@ class DeviceMemory:
             How many of the largest arrays to name, and how many of the lines of the program whose arrays hold the
             most. Looks at all arrays of the device, about a microsecond each.
 
+        Returns
+        -------
+        MemoryInfo
+            A value of that moment, in bytes.
+
         Raises
         ------
         ArgumentValueError

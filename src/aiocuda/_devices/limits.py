@@ -43,6 +43,11 @@ def memory_limit(size_bytes: int, *, device: DeviceLike | None = None, wait: boo
         its event loop, ``.sync()`` and ``.submit()`` with the GIL released. Waiters are first come first served, tasks
         and threads in one line; a smaller allocation that comes later waits too. False: it fails.
 
+    Returns
+    -------
+    context manager
+        The limit holds for as long as its ``with`` block runs.
+
     Raises
     ------
     ArgumentTypeError, ArgumentValueError

@@ -23,6 +23,11 @@ def current_device() -> Device:
     """Return the device in force: of the innermost `use`, else that of `set_device`, else device 0.
 
     In a function of `then`, `inspect`, `map` and `call` it is that of the execution, or of the operation's `on`.
+
+    Returns
+    -------
+    Device
+        Nothing is opened for the question.
     """
     return Device(current_ordinal())
 
@@ -130,6 +135,11 @@ def use(
         first where tasks and threads wait for a turn of their loop, for room in a stream, or for memory. One turn in
         eight goes to whoever has waited longest. *Batches*: items of a `batched` function have it, if their caller says
         nothing else.
+
+    Returns
+    -------
+    context manager
+        It holds for as long as its ``with`` block runs.
 
     Raises
     ------

@@ -47,6 +47,11 @@ class Policy:
         device
             The device; None takes the one in force.
 
+        Returns
+        -------
+        tuple[Stream, ...]
+            In the order in which the policy made them.
+
         Notes
         -----
         With ``use(priority=…)`` in force, they are those of that priority.
@@ -187,6 +192,11 @@ class SchedulingPolicy(_native.AskedPolicy, Policy):
         Stream
             One of the candidates, or any other stream of the device.
 
+        Raises
+        ------
+        ArgumentTypeError
+            The class of the policy has no ``choose`` of its own.
+
         Notes
         -----
         Called within the submission, so it must not wait for another thread that submits. An exception from it is the
@@ -199,6 +209,11 @@ def current_policy() -> Policy:
     """Return the policy in force: of the innermost `use`, else the process's.
 
     In a function of `then`, `inspect`, `map` and `call` it is that of the execution, or of the operation's `on`.
+
+    Returns
+    -------
+    Policy
+        `Dataflow`, if nobody has chosen another one.
     """
     policy = placement.current.get().policy or _native.default_policy()
     assert isinstance(policy, Policy)
@@ -208,10 +223,20 @@ def current_policy() -> Policy:
 def set_policy(policy: Policy) -> Policy:
     """Choose the policy in force where no `use` says otherwise, for the whole process.
 
+    Parameters
+    ----------
+    policy
+        One of aiocuda's, or a `SchedulingPolicy` of your own.
+
     Returns
     -------
     Policy
         The one that was in force, to be put back.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is no policy.
     """
     if not isinstance(policy, Policy):
         raise ArgumentTypeError(f"set_policy takes a policy, such as Dataflow(); {policy!r} was given")

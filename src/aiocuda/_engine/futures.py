@@ -80,6 +80,11 @@ class DeviceFuture(_native.Future, Generic[T_co]):
         seconds
             0 or more, on the event loop's clock, from when it is awaited.
 
+        Returns
+        -------
+        Coroutine[T]
+            Yields the result. Nothing waits before it is awaited.
+
         Raises
         ------
         DeviceTimeoutError
@@ -98,6 +103,11 @@ class DeviceFuture(_native.Future, Generic[T_co]):
         timeout
             In seconds; None waits as long as it takes.
 
+        Returns
+        -------
+        T
+            The operation's result, complete on the device.
+
         Raises
         ------
         DeviceTimeoutError
@@ -114,6 +124,11 @@ class DeviceFuture(_native.Future, Generic[T_co]):
         """Whether the result or an error is there, or the future was cancelled. Does not block.
 
         A future that was scheduled and has not started is not done, and asking does not start it.
+
+        Returns
+        -------
+        bool
+            True means that `result` and `exception` have an answer.
         """
         if self._end is None:
             if self._is_started and self._op._state == "pending":
@@ -123,7 +138,13 @@ class DeviceFuture(_native.Future, Generic[T_co]):
         return self._end is not None
 
     def cancelled(self) -> bool:
-        """Whether `cancel` came before the result. Does not block."""
+        """Whether `cancel` came before the result. Does not block.
+
+        Returns
+        -------
+        bool
+            True after a `cancel` that returned True.
+        """
         return self._end is not None and isinstance(self._end.error, CancelledError)
 
     def cancel(self) -> bool:
@@ -151,6 +172,11 @@ class DeviceFuture(_native.Future, Generic[T_co]):
     def result(self) -> T_co:
         """Return the result, if it is there. Does not block.
 
+        Returns
+        -------
+        T
+            The operation's result, complete on the device.
+
         Raises
         ------
         AiocudaError
@@ -165,6 +191,11 @@ class DeviceFuture(_native.Future, Generic[T_co]):
 
     def exception(self) -> BaseException | None:
         """Return the error of an operation that failed, None of one that is complete. Does not block.
+
+        Returns
+        -------
+        BaseException or None
+            The error that an await would raise.
 
         Raises
         ------

@@ -31,6 +31,11 @@ class TimedWaits:
         seconds
             0 or more, on the event loop's clock, from when it is awaited.
 
+        Returns
+        -------
+        Coroutine[None]
+            Nothing waits before it is awaited.
+
         Raises
         ------
         DeviceTimeoutError

@@ -147,6 +147,11 @@ class DeviceTimeoutError(AiocudaError, TimeoutError):
         """Return the last decisions of the engine before this error, one a line, the earliest first.
 
         They are what was submitted, what waited for which stream, what was complete, and what failed.
+
+        Returns
+        -------
+        str
+            Several lines, or none if nothing is known of them.
         """
         return told(self._decisions)
 
@@ -222,6 +227,11 @@ class DeviceLostError(AiocudaError):
         """Return the last decisions of the engine before this error, one a line, the earliest first.
 
         They are what was submitted, what waited for which stream, what was complete, and what failed.
+
+        Returns
+        -------
+        str
+            Several lines, or none if nothing is known of them.
         """
         return told(self._decisions)
 

@@ -166,7 +166,13 @@ class Compiled(_native.CompiledFace, Generic[P, R]):
         return self._launch(self._graph_for(call, args, kwargs), call)
 
     def cache_info(self) -> CacheInfo:
-        """Return the graphs in numbers."""
+        """Return the graphs in numbers.
+
+        Returns
+        -------
+        CacheInfo
+            How many calls found a graph, how many made one, and how many graphs there are.
+        """
         with self._lock:
             hits = self._hits + sum(graph.native_hits for graph in self._graphs.values())
             return CacheInfo(hits, self._misses, len(self._graphs), self._max_graphs)

@@ -239,11 +239,22 @@ class CudaGraph(_native.GraphFace, Generic[T_co]):
         self.close()
 
     def statistics(self) -> GraphStatistics:
-        """Return the graph in numbers, as they are now."""
+        """Return the graph in numbers, as they are now.
+
+        Returns
+        -------
+        GraphStatistics
+            A value of that moment: nodes, bytes of memory, launches.
+        """
         return GraphStatistics(**self._native.counts())
 
     def draw(self) -> Picture:
         """Draw the graph: a box for each node, with what it touches and where it was built.
+
+        Returns
+        -------
+        Picture
+            A notebook shows it; `Picture.save` writes it.
 
         Raises
         ------
@@ -253,7 +264,13 @@ class CudaGraph(_native.GraphFace, Generic[T_co]):
         return drawing.draw(self._native)
 
     def to_dot(self) -> str:
-        """Return the graph in Graphviz's language: a box for each node, with what it touches and where it was built."""
+        """Return the graph in Graphviz's language: a box for each node, with what it touches and where it was built.
+
+        Returns
+        -------
+        str
+            A ``digraph``, which ``dot -Tsvg`` draws.
+        """
         return drawing.dot(self._native)
 
     def __repr__(self) -> str:

@@ -168,7 +168,7 @@ def repeat(n: int | DeviceOp[int], body: Callable[[Any], Any], state: S) -> Devi
     --------
     >>> import aiocuda as ac
     >>> double = ac.kernel('extern "C" __global__ void twice(int* x) { x[threadIdx.x] *= 2; }')
-    >>> ac.repeat(10, lambda x: double(x, grid=1, block=3), ac.ones(3, 'int32')).to_host().sync()
+    >>> ac.to_host(ac.repeat(10, lambda x: double(x, grid=1, block=3), ac.ones(3, 'int32'))).sync()
     array([1024, 1024, 1024], dtype=int32)
     """
     body = checked_function(body, "repeat takes a function of the state as its body")
@@ -235,7 +235,7 @@ def cond(predicate: Any, a: Any, b: Any = None, state: Any = _NOTHING) -> Device
     --------
     >>> import aiocuda as ac
     >>> greatest = ac.algorithms.reduce(ac.arange(3), "max")
-    >>> ac.cond(greatest, lambda: ac.full(3, 7), lambda: ac.zeros(3)).to_host().sync()
+    >>> ac.to_host(ac.cond(greatest, lambda: ac.full(3, 7), lambda: ac.zeros(3))).sync()
     array([7., 7., 7.], dtype=float32)
     """
     has_state = state is not _NOTHING

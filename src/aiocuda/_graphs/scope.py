@@ -61,6 +61,8 @@ class GraphScope:
 
         Raises
         ------
+        ArgumentTypeError
+            It is no operation.
         CaptureError
             The scope has ended; or the operation cannot be a graph's (see `DeviceOp.graph`), after which the scope
             records nothing any more.

@@ -126,6 +126,11 @@ def statistics(*, largest: int = 0) -> Statistics:
         How many of the lines of the program to name whose arrays hold the most, for each device and for page-locked
         memory. It looks at all arrays, about a microsecond each.
 
+    Returns
+    -------
+    Statistics
+        A value of that moment, of all devices together and of each.
+
     Raises
     ------
     ArgumentValueError

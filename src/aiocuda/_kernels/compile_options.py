@@ -62,6 +62,11 @@ class CompileOptions:
     def arguments(self) -> tuple[str, ...]:
         """Return the options as NVRTC takes them.
 
+        Returns
+        -------
+        tuple[str, ...]
+            Such as ``-std=c++17`` and ``-Iinclude``.
+
         Raises
         ------
         ArgumentValueError

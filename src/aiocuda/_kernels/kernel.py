@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 import math
 import threading
+import types
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
@@ -34,7 +35,25 @@ from aiocuda._values import given
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CompilationError, DriverError, LaunchError
 
 if TYPE_CHECKING:
+    from typing import Generic
+
+    from typing_extensions import TypeVar
+
     from aiocuda._kernels.module import Module
+
+    R_co = TypeVar("R_co", covariant=True, default=Any)
+
+    class _Writes(Generic[R_co]):
+        __slots__ = ()
+else:
+    R_co = Any
+
+    class _Writes:
+        """``Kernel[DeviceArray]`` is for type checkers; a program may write it."""
+
+        __slots__ = ()
+        __class_getitem__ = classmethod(types.GenericAlias)
+
 
 __all__ = ["Kernel", "make_kernel"]
 
@@ -59,7 +78,7 @@ class _OwnDoc:
 
 
 @final
-class Kernel(_native.Kernel):
+class Kernel(_native.Kernel, _Writes[R_co]):
     """A function that runs on a device: call it to build a launch. Made by `aiocuda.kernel` and `Module.kernel`.
 
     Call it with an argument for each parameter and a shape: ``threads=`` (one for each element: an
@@ -79,6 +98,10 @@ class Kernel(_native.Kernel):
     built; of what an operation yields, as soon as it is known, and before the launch is submitted.
 
     ``inspect.signature`` and ``help`` of a kernel show its parameters, as they are declared in CUDA C++.
+
+    CUDA C++ says what a kernel writes, and no type checker reads it. So an annotation does:
+    ``double: Kernel[DeviceArray] = kernel(source)`` gives launches of the type ``DeviceOp[DeviceArray]``. Without it
+    they are ``DeviceOp[Any]``.
 
     Notes
     -----
@@ -120,7 +143,7 @@ class Kernel(_native.Kernel):
             cluster: int | Sequence[int] = ...,
             cooperative: bool = ...,
             **named: object,
-        ) -> DeviceOp[Any]: ...
+        ) -> DeviceOp[R_co]: ...
 
     @property
     def name(self) -> str:
@@ -217,6 +240,11 @@ class Kernel(_native.Kernel):
         ----------
         device
             The device; None takes the one in force. The kernel is compiled if need be.
+
+        Returns
+        -------
+        KernelAttributes
+            As the driver says them for the device.
         """
         ordinal = as_ordinal(device)
         loaded = self._on(ordinal)
@@ -293,6 +321,11 @@ class Kernel(_native.Kernel):
             The dynamic shared memory of a block, in bytes; as a launch would, this raises what launches may have.
         device
             The device; None takes the one in force. The kernel is compiled if need be.
+
+        Returns
+        -------
+        Occupancy
+            Blocks that run at once, and the block size that was asked about or found.
 
         Raises
         ------

@@ -101,6 +101,11 @@ class Module:
         options
             `CompileOptions`, or NVRTC's own options as strings; both drivers take the same.
 
+        Returns
+        -------
+        Module
+            Its kernels are had by `Module.kernel`. Nothing is compiled before one of them is needed.
+
         Raises
         ------
         ArgumentTypeError
@@ -134,6 +139,11 @@ class Module:
             One file; or several of CUDA C++, which are linked as by `from_source`.
         options
             For CUDA C++, as for `from_source`. Quoted includes are found beside the file.
+
+        Returns
+        -------
+        Module
+            Its kernels are had by `Module.kernel`. Nothing is compiled before one of them is needed.
 
         Raises
         ------
@@ -175,6 +185,11 @@ class Module:
         name
             What messages call it.
 
+        Returns
+        -------
+        Module
+            Its kernels are had by `Module.kernel`, and loaded on a device at their first launch there.
+
         Raises
         ------
         ArgumentValueError
@@ -197,6 +212,11 @@ class Module:
         name
             What messages call it.
 
+        Returns
+        -------
+        Module
+            Its kernels are had by `Module.kernel`, and loaded on a device at their first launch there.
+
         Raises
         ------
         ArgumentValueError
@@ -216,6 +236,11 @@ class Module:
             The file's contents.
         name
             What messages call it.
+
+        Returns
+        -------
+        Module
+            Its kernels are had by `Module.kernel`, and loaded on a device at their first launch there.
 
         Raises
         ------

@@ -27,6 +27,12 @@ def value(x: T) -> DeviceOp[T]:
     x
         Anything; an array, a number, a tuple. An operation is given back as it is. In tuples, lists and dicts, to any
         depth, what stands in the place of an operation is its result.
+
+    Returns
+    -------
+    DeviceOp
+        *Stream*: none. *Blocks*: no. *On cancel*: nothing is lost. Operations inside of `x` run as by
+        themselves.
     """
     made = x if isinstance(x, DeviceOp) else lift(x)
     return made if isinstance(made, DeviceOp) else cast("DeviceOp[T]", PickOp(GatherOp((x,)), 0))
@@ -99,7 +105,8 @@ def zip(*ops: Any) -> DeviceOp[Any]:
     Returns
     -------
     DeviceOp[tuple]
-        Complete when all of them are.
+        Complete when all of them are. *Stream*: each has its own, as by itself. *Blocks*: no. *On cancel*: those that
+        were submitted go on, and the others are not submitted.
     """
     if len(ops) == 1 and isinstance(ops[0], (tuple, list, Iterator)):
         ops = tuple(ops[0])

@@ -162,6 +162,11 @@ class DeviceOp(Executable[T_co], OpViews[T_co], Generic[T_co]):
         capture_mode, **inputs
             As for `graph`.
 
+        Returns
+        -------
+        CudaGraph[T]
+            To be launched as often as you like.
+
         Raises
         ------
         DeviceMismatchError
@@ -188,6 +193,11 @@ class DeviceOp(Executable[T_co], OpViews[T_co], Generic[T_co]):
         -------
         DeviceOp[R]
             The operation's result, or the value. An exception in the function is this operation's error.
+
+        Notes
+        -----
+        *Stream*: what the function returns runs on the stream in force, or where it says; `then` itself is no work of
+        the device. *Blocks*: as long as the function runs. *On cancel*: a function that has been called is not undone.
         """
         return CallOp("then", _callable(function, "then"), self)
 
@@ -206,6 +216,12 @@ class DeviceOp(Executable[T_co], OpViews[T_co], Generic[T_co]):
         -------
         DeviceOp[R]
             What the function returned.
+
+        Notes
+        -----
+        *Stream*: none; the value is complete before the function is called. *Blocks*: while the function runs, the
+        thread that waits. *On cancel*: before the value is complete, the function is not called; a function that runs
+        ends first.
         """
         return cast("DeviceOp[R]", CallOp("map", _callable(function, "map"), self))
 
@@ -216,6 +232,11 @@ class DeviceOp(Executable[T_co], OpViews[T_co], Generic[T_co]):
         ----------
         function
             As for `then`; what it returns is dropped.
+
+        Returns
+        -------
+        DeviceOp[T]
+            The same result. *Stream*, *Blocks* and *On cancel*: as for `then`.
         """
         return cast("DeviceOp[T_co]", CallOp("inspect", _callable(function, "inspect"), self))
 
@@ -259,6 +280,11 @@ class DeviceOp(Executable[T_co], OpViews[T_co], Generic[T_co]):
         n
             The number of items; needed where it is known only at submission (after `then`).
 
+        Returns
+        -------
+        tuple of DeviceOp
+            One for each item. *Stream*, *Blocks*, *On cancel*: those of this operation, which runs once for all.
+
         Raises
         ------
         ArgumentValueError
@@ -280,7 +306,13 @@ class DeviceOp(Executable[T_co], OpViews[T_co], Generic[T_co]):
     @overload
     def first(self) -> DeviceOp[Any]: ...
     def first(self) -> DeviceOp[Any]:
-        """Return an operation for the first item of a result that is a tuple."""
+        """Return an operation for the first item of a result that is a tuple.
+
+        Returns
+        -------
+        DeviceOp
+            *Stream*, *Blocks*, *On cancel*: those of this operation, which runs once for all of its items.
+        """
         return PickOp(self, 0)
 
     @overload
@@ -288,7 +320,13 @@ class DeviceOp(Executable[T_co], OpViews[T_co], Generic[T_co]):
     @overload
     def last(self) -> DeviceOp[Any]: ...
     def last(self) -> DeviceOp[Any]:
-        """Return an operation for the last item of a result that is a tuple."""
+        """Return an operation for the last item of a result that is a tuple.
+
+        Returns
+        -------
+        DeviceOp
+            *Stream*, *Blocks*, *On cancel*: those of this operation, which runs once for all of its items.
+        """
         return PickOp(self, -1)
 
     def __iter__(self) -> Iterator[DeviceOp[Any]]:
@@ -322,6 +360,12 @@ class DeviceOp(Executable[T_co], OpViews[T_co], Generic[T_co]):
             A `Stream` of the device that the operation works on, anything with ``__cuda_stream__``, a policy,
             or a device, for an operation that no array ties to one. Other work waits for it where it must, and
             only there.
+
+        Returns
+        -------
+        DeviceOp[T]
+            This operation itself. *Stream*: the one that is named, or one of the policy's. *Blocks*, *On cancel*: as
+            before; it is only put somewhere.
 
         Raises
         ------

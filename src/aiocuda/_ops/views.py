@@ -39,19 +39,59 @@ class OpViews(Generic[T_co]):
 
     @property
     def T(self: OpViews[A]) -> DeviceOp[A]:  # noqa: N802 - NumPy's name
-        """An operation for the view with the axes in the reverse order."""
+        """An operation for the view with the axes in the reverse order.
+
+        *Stream*: none, for a view is no work of the device. *Blocks*: no. *On cancel*: nothing is lost; an operation
+        that was submitted goes on.
+        """
         return self._seen(lambda array: array.T, "a transpose")
 
     def transpose(self: OpViews[A], *axes: int | Sequence[int] | None) -> DeviceOp[A]:
-        """Return an operation for the view with the axes in another order; as for `DeviceArray.transpose`."""
+        """Return an operation for the view with the axes in another order; as for `DeviceArray.transpose`.
+
+        Parameters
+        ----------
+        *axes
+            The axes in their new order; nothing reverses them.
+
+        Returns
+        -------
+        DeviceOp[DeviceArray or HostArray]
+            The view. *Stream*: none, for a view is no work of the device. *Blocks*: no. *On cancel*: nothing is
+            lost; an operation that was submitted goes on.
+        """
         return self._seen(lambda array: array.transpose(*axes), "a transpose")
 
     def reshape(self: OpViews[A], *shape: int | Sequence[int]) -> DeviceOp[A]:
-        """Return an operation for the view with another shape; as for `DeviceArray.reshape`."""
+        """Return an operation for the view with another shape; as for `DeviceArray.reshape`.
+
+        Parameters
+        ----------
+        *shape
+            The extents, as several integers or as one tuple; one may be -1.
+
+        Returns
+        -------
+        DeviceOp[DeviceArray or HostArray]
+            The view. *Stream*: none, for a view is no work of the device. *Blocks*: no. *On cancel*: nothing is
+            lost; an operation that was submitted goes on.
+        """
         return self._seen(lambda array: array.reshape(*shape), "a reshape")
 
     def view(self: OpViews[A], dtype: DTypeLike) -> DeviceOp[A]:
-        """Return an operation for the view of the same bytes as items of another dtype; as for `DeviceArray.view`."""
+        """Return an operation for the view of the same bytes as items of another dtype; as for `DeviceArray.view`.
+
+        Parameters
+        ----------
+        dtype
+            The dtype of the new items, or its name.
+
+        Returns
+        -------
+        DeviceOp[DeviceArray or HostArray]
+            The view. *Stream*: none, for a view is no work of the device. *Blocks*: no. *On cancel*: nothing is
+            lost; an operation that was submitted goes on.
+        """
         kind = dtypes.to_dtype(dtype)
         return self._seen(lambda array: array.view(kind), "a view", dtypes.code_of(kind))
 
@@ -59,6 +99,12 @@ class OpViews(Generic[T_co]):
         """Return an operation for a handle for reading; as for `DeviceArray.share`.
 
         This operation's own result becomes one, too.
+
+        Returns
+        -------
+        DeviceOp[DeviceArray or HostArray]
+            The handle. *Stream*: none, for a view is no work of the device. *Blocks*: no. *On cancel*: nothing is
+            lost; an operation that was submitted goes on.
         """
         return self._seen(lambda array: array.share(), "a share")
 
@@ -66,16 +112,41 @@ class OpViews(Generic[T_co]):
         """Return an operation for the array, taken back for writing; as for `DeviceArray.unwrap`.
 
         A handle that another operation still holds counts: drop operations that yielded shares.
+
+        Returns
+        -------
+        DeviceOp[DeviceArray or HostArray]
+            The array. *Stream*: none, for a view is no work of the device. *Blocks*: no. *On cancel*: nothing is
+            lost; an operation that was submitted goes on.
         """
         return self._seen(lambda array: array.unwrap(), "an unwrap")
 
     def partition(self: OpViews[DeviceArray], tile_shape: int | Sequence[int]) -> DeviceOp[Partition]:
-        """Return an operation for the array cut into tiles; as for `DeviceArray.partition`."""
+        """Return an operation for the array cut into tiles; as for `DeviceArray.partition`.
+
+        Parameters
+        ----------
+        tile_shape
+            The extent of a tile along each axis; one integer for an array of one axis.
+
+        Returns
+        -------
+        DeviceOp[Partition]
+            Kernels take it as an ``aiocuda::Partition``. *Stream*: none, for a view is no work of the device.
+            *Blocks*: no. *On cancel*: nothing is lost; an operation that was submitted goes on.
+        """
         op = self._seen(lambda array: array.partition(tile_shape), "a partition")
         return cast("DeviceOp[Partition]", op)
 
     def unpartition(self: OpViews[Partition]) -> DeviceOp[DeviceArray]:
-        """Return an operation for the array that a partition was made from; as for `Partition.unpartition`."""
+        """Return an operation for the array that a partition was made from; as for `Partition.unpartition`.
+
+        Returns
+        -------
+        DeviceOp[DeviceArray]
+            The array. *Stream*: none, for a view is no work of the device. *Blocks*: no. *On cancel*: nothing is
+            lost; an operation that was submitted goes on.
+        """
         return cast("DeviceOp[DeviceArray]", self._seen(lambda partition: partition.unpartition(), "an unpartition"))
 
     def _seen(self, function: Callable[[Any], Any], title: str, code: int | None = None) -> DeviceOp[Any]:

@@ -101,7 +101,13 @@ class Batched(Generic[T, R]):
         return result
 
     def statistics(self) -> BatchStatistics:
-        """Return the function in numbers, of all event loops, as they are now."""
+        """Return the function in numbers, of all event loops, as they are now.
+
+        Returns
+        -------
+        BatchStatistics
+            Counts since the function was made.
+        """
         return self._served.counts.read()
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -216,6 +222,7 @@ def batched(
     Examples
     --------
     >>> import asyncio
+    >>> import numpy as np
     >>> import aiocuda as ac
     >>> @ac.batched(max_size=4)
     ... def double(numbers):

@@ -26,6 +26,11 @@ def bucket(n: int, sizes: Sequence[int]) -> int:
     sizes
         The sizes, in any order.
 
+    Returns
+    -------
+    int
+        One of `sizes`.
+
     Raises
     ------
     ArgumentValueError

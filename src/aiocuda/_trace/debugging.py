@@ -94,6 +94,8 @@ def debug(held_ms: float = HELD_NS / 1e6, *, report: bool = True) -> Debugging:
 
     Raises
     ------
+    ArgumentValueError
+        `held_ms` is no number, 0 or more.
     AiocudaError
         When the block begins: another trace is recorded.
 

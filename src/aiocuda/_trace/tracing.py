@@ -74,7 +74,13 @@ class Tracing:
         return self._findings
 
     def summary(self) -> str:
-        """Return the figures of what was recorded, as lines of text. Raises as `result` does."""
+        """Return the figures of what was recorded, as lines of text. Raises as `result` does.
+
+        Returns
+        -------
+        str
+            Several lines: times, streams, and what held them up.
+        """
         return terminal.summary(self.result, self._analysis, self._findings)
 
     def __enter__(self) -> Self:

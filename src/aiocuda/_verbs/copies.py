@@ -31,6 +31,8 @@ from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 __all__ = ["copy", "dup", "to_device", "to_host"]
 
 Out = TypeVar("Out", bound=NDArray | HostArray)
+Array = TypeVar("Array", bound=DeviceArray | HostArray)
+Made = TypeVar("Made", bound=DeviceArray | HostArray | NDArray)
 # A stream gets a copy as chunks, of 8 MiB at most, and the driver's queues have room for some 160 of them: see
 # native/driver/staging.cpp. A larger copy is several.
 _MOST_BYTES = 1 << 30
@@ -150,6 +152,10 @@ def to_host(x: object, out: Any = None, *, reclaim: bool = False) -> DeviceOp[An
     return landed if out is not None else CallOp("map", HostArray.numpy, landed, title="a copy to the host")
 
 
+@overload
+def copy(destination: Made | DeviceOp[Made], source: Any) -> DeviceOp[Made]: ...
+@overload
+def copy(destination: Any, source: Any) -> DeviceOp[Any]: ...
 def copy(destination: Any, source: Any) -> DeviceOp[Any]:
     """Copy between arrays that exist: device, peer device, page-locked, NumPy's, in any pair but of two of NumPy's.
 
@@ -200,6 +206,10 @@ def copy(destination: Any, source: Any) -> DeviceOp[Any]:
     return CopyOp(destination, source)
 
 
+@overload
+def dup(x: Array | DeviceOp[Array]) -> DeviceOp[Array]: ...
+@overload
+def dup(x: Any) -> DeviceOp[Any]: ...
 def dup(x: Any) -> DeviceOp[Any]:
     """Copy an array to a new one beside it: same device (or page-locked memory), shape and dtype.
 
@@ -212,6 +222,11 @@ def dup(x: Any) -> DeviceOp[Any]:
     -------
     DeviceOp[DeviceArray or HostArray]
         The new array, C-contiguous; otherwise as `copy`.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It is no array, and no operation that yields one.
     """
     x = as_array(x, "dup")
     if not isinstance(x, (_native.Op, _native.Array)):

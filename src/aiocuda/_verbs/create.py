@@ -118,7 +118,18 @@ def zeros(
     managed: bool = False,
     interprocess: bool = False,
 ) -> DeviceOp[DeviceArray]:
-    """Make an array of zeros in device memory; otherwise as `empty`."""
+    """Make an array of zeros in device memory; otherwise as `empty`.
+
+    Parameters
+    ----------
+    shape, dtype, device, managed, interprocess
+        As for `empty`.
+
+    Returns
+    -------
+    DeviceOp[DeviceArray]
+        An array of zeros. Otherwise as `empty`.
+    """
     return _create(shape, dtype, device, _memory(managed, interprocess), 0)
 
 
@@ -130,7 +141,18 @@ def ones(
     managed: bool = False,
     interprocess: bool = False,
 ) -> DeviceOp[DeviceArray]:
-    """Make an array of ones in device memory; otherwise as `empty`."""
+    """Make an array of ones in device memory; otherwise as `empty`.
+
+    Parameters
+    ----------
+    shape, dtype, device, managed, interprocess
+        As for `empty`.
+
+    Returns
+    -------
+    DeviceOp[DeviceArray]
+        An array of ones. Otherwise as `empty`.
+    """
     return _create(shape, dtype, device, _memory(managed, interprocess), 1)
 
 
@@ -153,6 +175,11 @@ def full(
         One number that the dtype can hold.
     dtype, device, managed, interprocess
         As for `empty`.
+
+    Returns
+    -------
+    DeviceOp[DeviceArray]
+        Each item is the value, rounded to the dtype. Otherwise as `empty`.
 
     Raises
     ------

@@ -94,7 +94,13 @@ def read(
 
     Examples
     --------
-    >>> x = await ac.read("x.f32", (1000, 1000), "float32")
+    >>> import tempfile
+    >>> import aiocuda as ac
+    >>> path = tempfile.mkdtemp() + "/x.f32"
+    >>> ac.write(path, ac.ones((2, 3))).sync()
+    24
+    >>> ac.read(path, (2, 3), "float32").sync().shape
+    (2, 3)
     """
     place = place_of(device)
     kind = dtypes.to_dtype(dtype)
@@ -147,8 +153,11 @@ def write(path: PathLike, array: Any, offset: int | None = None) -> DeviceOp[int
 
     Examples
     --------
-    >>> await ac.write("y.f32", y)
-    4000000
+    >>> import tempfile
+    >>> import aiocuda as ac
+    >>> path = tempfile.mkdtemp() + "/y.f32"
+    >>> ac.write(path, ac.ones((2, 3))).sync()
+    24
     """
     where = path_of(path)
     if offset is not None:

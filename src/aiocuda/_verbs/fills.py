@@ -6,7 +6,7 @@ Always true: a value is the dtype's to the bit, as NumPy makes it; what the dtyp
 from __future__ import annotations
 
 import warnings
-from typing import Any, Final
+from typing import Any, Final, overload
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from aiocuda._arrays.partition import Partition
 from aiocuda._ops.operation import CallOp, DeviceOp, FillOp
 from aiocuda._values import dtypes
 from aiocuda._values.host_data import NDArray, described
-from aiocuda._verbs.copies import copy
+from aiocuda._verbs.copies import Array, copy
 from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
@@ -26,6 +26,10 @@ __all__ = ["FILLED_ON_DEVICE", "fill", "pattern_of", "repeated"]
 FILLED_ON_DEVICE: Final = frozenset({1, 2, 4, 8, 16})
 
 
+@overload
+def fill(destination: Array | DeviceOp[Array], value: object) -> DeviceOp[Array]: ...
+@overload
+def fill(destination: Any, value: object) -> DeviceOp[Any]: ...
 def fill(destination: Any, value: object) -> DeviceOp[Any]:
     """Set all items of an array that is there to one value.
 

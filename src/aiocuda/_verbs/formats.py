@@ -70,7 +70,11 @@ def load(path: PathLike, *, device: DeviceLike | None = None) -> DeviceOp[Any]:
 
     Examples
     --------
-    >>> weights = await ac.load("model.safetensors")
+    >>> import tempfile
+    >>> import aiocuda as ac
+    >>> path = tempfile.mkdtemp() + "/model.safetensors"
+    >>> bytes_written = ac.save(path, {"bias": ac.zeros(4096)}).sync()
+    >>> weights = ac.load(path).sync()
     >>> weights["bias"].shape
     (4096,)
     """
@@ -108,8 +112,11 @@ def save(path: PathLike, arrays: Any) -> DeviceOp[int]:
 
     Examples
     --------
-    >>> await ac.save("x.npy", x)
-    4000000
+    >>> import tempfile
+    >>> import aiocuda as ac
+    >>> path = tempfile.mkdtemp() + "/x.npy"
+    >>> ac.save(path, ac.ones((2, 3))).sync()
+    24
     """
     where = path_of(path)
     is_mapping = isinstance(arrays, Mapping)

@@ -75,6 +75,11 @@ def stack(arrays: Sequence[Any], axis: int = 0, *, dtype: DTypeLike = None) -> D
         Where the new axis is in the result; from the end where negative.
     dtype
         As for `concatenate`.
+
+    Returns
+    -------
+    DeviceOp[DeviceArray]
+        With one axis more than each of `arrays`. Otherwise as `concatenate`.
     """
     return _joined("stack", arrays, axis, dtype, _stack)
 

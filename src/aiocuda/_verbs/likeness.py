@@ -62,14 +62,36 @@ def empty_like(
 def zeros_like(
     x: Any, dtype: DTypeLike = None, device: DeviceLike | None = None, *, shape: Shape | None = None
 ) -> DeviceOp[DeviceArray]:
-    """Make an array of zeros with the shape and dtype of another; otherwise as `empty_like`."""
+    """Make an array of zeros with the shape and dtype of another; otherwise as `empty_like`.
+
+    Parameters
+    ----------
+    x, dtype, device, shape
+        As for `empty_like`.
+
+    Returns
+    -------
+    DeviceOp[DeviceArray]
+        An array of zeros. Otherwise as `empty_like`.
+    """
     return _like("zeros_like", x, dtype, device, shape, 0)
 
 
 def ones_like(
     x: Any, dtype: DTypeLike = None, device: DeviceLike | None = None, *, shape: Shape | None = None
 ) -> DeviceOp[DeviceArray]:
-    """Make an array of ones with the shape and dtype of another; otherwise as `empty_like`."""
+    """Make an array of ones with the shape and dtype of another; otherwise as `empty_like`.
+
+    Parameters
+    ----------
+    x, dtype, device, shape
+        As for `empty_like`.
+
+    Returns
+    -------
+    DeviceOp[DeviceArray]
+        An array of ones. Otherwise as `empty_like`.
+    """
     return _like("ones_like", x, dtype, device, shape, 1)
 
 
@@ -91,6 +113,11 @@ def full_like(
         One number that the dtype can hold, as for `full`.
     dtype, device, shape
         As for `empty_like`.
+
+    Returns
+    -------
+    DeviceOp[DeviceArray]
+        Each item is the value. Otherwise as `empty_like`.
 
     Raises
     ------

@@ -64,8 +64,8 @@ def preview(x: DeviceArray | HostArray | DeviceOp[Any], *, edge_items: int = 3) 
     Returns
     -------
     DeviceOp[Preview]
-        Its text, which a notebook and ``print`` show. *Stream*: the device's stream in force. *Blocks*: no. *On
-        cancel*: the copies go on.
+        Its text, which a notebook and ``print`` show. *Stream*: the device's stream in force. *Blocks*: no.
+        *On cancel*: the copies go on.
 
     Raises
     ------

@@ -83,6 +83,11 @@ def randn(
     shape, dtype, device, seed
         As for `rand`.
 
+    Returns
+    -------
+    DeviceOp[DeviceArray]
+        Of the shape that was asked. Otherwise as `rand`.
+
     Notes
     -----
     Each is the inverse of the normal distribution function at one word of the generator (the one that `rand` uses there
@@ -114,6 +119,11 @@ def randint(
         NumPy's integers, of 8 to 64 bits; it must hold all numbers from `low` to `high` - 1.
     device, seed
         As for `rand`.
+
+    Returns
+    -------
+    DeviceOp[DeviceArray]
+        Of the shape that was asked. Otherwise as `rand`.
 
     Raises
     ------
