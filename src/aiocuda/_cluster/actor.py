@@ -10,7 +10,7 @@ import inspect
 import os
 import pickle
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from aiocuda._cluster import ray
@@ -18,17 +18,19 @@ from aiocuda._cluster.crossing import in_thread
 from aiocuda._cluster.leases import Leases
 from aiocuda._cluster.messages import Facts, Lease, Parcel, Pong, Raised, Reply, Request
 from aiocuda._cluster.parcels import pack, unpack
+from aiocuda._devices.device import Device
+from aiocuda._devices.placing import use
 from aiocuda._driver import runtime
 from aiocuda.errors import MissingAttributeError
 
 __all__ = ["Created", "WorkerActor", "facts_of_this_process"]
 
 
-def facts_of_this_process() -> Facts:
-    """Return what decides how arrays come to this process."""
+def facts_of_this_process(ordinals: Iterable[int]) -> Facts:
+    """Return what decides how arrays come to this process, which uses these devices."""
     with open("/proc/self/stat", encoding="utf-8") as stat:  # noqa: PTH123 - no path of the program's
         began = int(stat.read().rpartition(")")[2].split()[19])
-    devices = frozenset(runtime.uuid(each) for each in range(runtime.device_count()))
+    devices = frozenset(map(runtime.uuid, ordinals))
     return Facts(ray.node_id(), os.getpid(), began, devices, can_open=bool(devices))
 
 
@@ -56,7 +58,9 @@ class WorkerActor:
         os.environ.update(environment)
         self._number = number
         self._driver = driver
-        self._facts = facts_of_this_process()
+        ordinals = _own_devices()
+        self._device = Device(ordinals[0])
+        self._facts = facts_of_this_process(ordinals)
         self._leases = Leases()
         self._held: dict[int, Any] = {}
         self._last = 0
@@ -80,17 +84,17 @@ class WorkerActor:
         self._leases.end(request.closed)
         result: Parcel | Raised
         try:
-            value = await self._do(request)
-            result = await pack(
-                value, request.call, self._leases, self._facts, self._driver, "the result of the function"
-            )
+            with use(self._device):
+                value = await self._do(request)
+            what = "the result of the function"
+            result = await pack(value, request.call, self._leases, self._facts, self._driver, what)
             del value
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - the caller gets it
             result = _raised(error)
         return Reply(result, self._leases.take_closed())
 
     async def _do(self, request: Request) -> Any:
-        what, arguments, keywords = await unpack(request.parcel, self._leases, self._held)
+        what, arguments, keywords = await unpack(request.parcel, self._leases, self._facts, self._held)
         if request.kind == "method":
             target = self._held[request.target]
             try:
@@ -103,6 +107,14 @@ class WorkerActor:
             self._held[self._last] = value
             return Created(self._last)
         return value
+
+
+def _own_devices() -> list[int]:
+    """Return the ordinals of the devices that Ray gave to this process.
+
+    CUDA hides the others. The emulated driver does not.
+    """
+    return ray.gpus_of_this_process() if runtime.driver_info().is_emulated else list(range(runtime.device_count()))
 
 
 async def _called(function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:

@@ -42,7 +42,7 @@ class Cluster:
         self._reserved = reserved
         self._gpus = gpus
         self._begins_within_s = begins_within_s
-        self._driver = facts_of_this_process()
+        self._driver = facts_of_this_process(range(runtime.device_count()))
         self._environment = _environment(size * gpus)
         self._processes = [self._started(number) for number in range(size)]
         self._workers = [Worker(each, self._driver) for each in self._processes]

@@ -114,12 +114,12 @@ async def _lendable(array: DeviceArray) -> DeviceArray:
     return made
 
 
-async def unpack(parcel: Parcel, leases: Leases, held: dict[int, Any]) -> Any:
+async def unpack(parcel: Parcel, leases: Leases, receiver: Facts, held: dict[int, Any]) -> Any:
     """Return what was packed in another process."""
     arrays: list[DeviceArray] = []
     try:
         for each in parcel.arrays:
-            arrays.append(leases.open(each) if isinstance(each, Lent) else await _uploaded(each))
+            arrays.append(leases.open(each) if isinstance(each, Lent) else await _uploaded(each, receiver))
     except BaseException:
         leases.discard(parcel.arrays[len(arrays) :])
         raise
@@ -127,12 +127,12 @@ async def unpack(parcel: Parcel, leases: Leases, held: dict[int, Any]) -> Any:
         return pickle.loads(parcel.pickled, buffers=parcel.buffers)
 
 
-async def _uploaded(sent: Sent) -> DeviceArray:
-    """Bring host data to the device that the array was on, or else to the one in force."""
-    for ordinal in range(runtime.device_count()):
-        if runtime.uuid(ordinal) == sent.device:
-            return await to_device(sent.data, ordinal)
-    return await to_device(sent.data)
+async def _uploaded(sent: Sent, receiver: Facts) -> DeviceArray:
+    """Bring host data to the device that the array was on, if the receiver has that; else to the one in force."""
+    if sent.device not in receiver.devices:
+        return await to_device(sent.data)
+    ordinals = (each for each in range(runtime.device_count()) if runtime.uuid(each) == sent.device)
+    return await to_device(sent.data, next(ordinals))
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from typing import Any, Final
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, ClusterError, MissingPackageError
 
 __all__ = [
-    "Actor", "cancel", "dumps", "future_of", "gpus_there", "is_cancelled", "is_gone", "kill",
+    "Actor", "cancel", "dumps", "future_of", "gpus_of_this_process", "is_cancelled", "is_gone", "kill",
     "node_address", "node_id", "require", "reserve", "start", "start_actor", "stop", "unreserve",
 ]  # fmt: skip
 
@@ -69,11 +69,6 @@ def stop() -> None:
     require().shutdown()
 
 
-def gpus_there() -> float:
-    """Return how many GPUs the nodes have, used or not."""
-    return float(require().cluster_resources().get("GPU", 0))
-
-
 def reserve(workers: int, gpus: int, timeout_s: float) -> Any:
     """Reserve the devices of all workers, or none.
 
@@ -88,9 +83,9 @@ def reserve(workers: int, gpus: int, timeout_s: float) -> Any:
     group = placement_group([{"GPU": gpus}] * workers, strategy="PACK")
     if not group.wait(timeout_s):
         remove_placement_group(group)
-        free = ray.available_resources().get("GPU", 0)
+        there, free = (found.get("GPU", 0) for found in (ray.cluster_resources(), ray.available_resources()))
         raise ClusterError(
-            f"{workers} workers with {gpus} GPUs each were asked for; Ray has {gpus_there():g} GPUs, and {free:g} are "
+            f"{workers} workers with {gpus} GPUs each were asked for; Ray has {there:g} GPUs, and {free:g} are "
             f"free; it did not find room within {timeout_s:g} s"
         )
     return group
@@ -136,6 +131,11 @@ def is_gone(error: BaseException) -> bool:
 def is_cancelled(error: BaseException) -> bool:
     """Whether an error says that the task was cancelled."""
     return isinstance(error, require().exceptions.TaskCancelledError)
+
+
+def gpus_of_this_process() -> list[int]:
+    """Return which of the node's GPUs Ray gave to this process."""
+    return [int(each) for each in require().get_gpu_ids()]
 
 
 def node_id() -> str:

@@ -128,7 +128,7 @@ class Worker:
             raise
         if isinstance(reply.result, Raised):
             raise _remote(reply.result, self.number, name)
-        return await unpack(reply.result, leases, {})
+        return await unpack(reply.result, leases, self._driver, {})
 
 
 def _facts(process: WorkerProcess) -> Facts:
