@@ -28,7 +28,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     cloudpickle.register_pickle_by_value(sys.modules[request.module.__name__])  # workers cannot import tests
     with (
         anyio.from_thread.start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(start(workers=2, answers_within_s=5, ray_options=QUIET)) as started,
+        portal.wrap_async_context_manager(start(workers=2, answers_within_s=3, ray_options=QUIET)) as started,
     ):
         yield started
 

@@ -52,7 +52,11 @@ def test_arrays_are_found_in_all_that_is_sent_and_host_data_stays_host_data(run,
     async def twice(given: Nested) -> tuple[bool, bool, Nested]:
         a, b = given.arrays["a"], given.arrays["list"][0][0]
         same = a is given.arrays["again"]
-        return same, isinstance(given.host, np.ndarray), Nested({"a": await ac.dup(a), "b": await ac.dup(b)}, given.host)
+        return (
+            same,
+            isinstance(given.host, np.ndarray),
+            Nested({"a": await ac.dup(a), "b": await ac.dup(b)}, given.host),
+        )
 
     async def main() -> None:
         a, b = await ac.zip(ac.arange(6, dtype="float32"), ac.full((2, 3), 7, "int32"))

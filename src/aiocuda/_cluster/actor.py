@@ -18,6 +18,7 @@ from aiocuda._cluster.crossing import in_thread
 from aiocuda._cluster.leases import Leases
 from aiocuda._cluster.messages import Facts, Lease, Parcel, Pong, Raised, Reply, Request
 from aiocuda._cluster.parcels import pack, unpack
+from aiocuda._cluster.process import began
 from aiocuda._devices.device import Device
 from aiocuda._devices.placing import use
 from aiocuda._driver import runtime
@@ -28,10 +29,8 @@ __all__ = ["Created", "WorkerActor", "facts_of_this_process"]
 
 def facts_of_this_process(ordinals: Iterable[int]) -> Facts:
     """Return what decides how arrays come to this process, which uses these devices."""
-    with open("/proc/self/stat", encoding="utf-8") as stat:  # noqa: PTH123 - no path of the program's
-        began = int(stat.read().rpartition(")")[2].split()[19])
     devices = frozenset(map(runtime.uuid, ordinals))
-    return Facts(ray.node_id(), os.getpid(), began, devices, can_open=bool(devices))
+    return Facts(ray.node_id(), os.getpid(), began(os.getpid()) or 0, devices, can_open=bool(devices))
 
 
 class Created:

@@ -22,7 +22,7 @@ from aiocuda._cluster.leases import Leases
 from aiocuda._cluster.messages import Facts, Parcel, Pong, Reply, Request
 from aiocuda.errors import RemoteError
 
-__all__ = ["WorkerProcess", "next_call"]
+__all__ = ["WorkerProcess", "began", "next_call"]
 
 _numbers = itertools.count(1)
 
@@ -155,12 +155,12 @@ class WorkerProcess:
             ray.kill(self.actor)
         # A process that was stopped does not hear Ray, and would keep its device.
         facts = self.facts
-        if facts is not None and facts.host == ray.node_id() and _began(facts.process_id) == facts.began:
+        if facts is not None and facts.host == ray.node_id() and began(facts.process_id) == facts.began:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(facts.process_id, signal.SIGKILL)
 
 
-def _began(process_id: int) -> int | None:
+def began(process_id: int) -> int | None:
     """Return when a process began, as the system counts; None where there is none."""
     try:
         stat = Path(f"/proc/{process_id}/stat").read_text(encoding="utf-8")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import io
+import logging
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -58,7 +59,7 @@ def start(gpus: int | None, options: dict[str, Any]) -> bool:
             )
         return False
     if "address" not in options:
-        options = {"include_dashboard": False, **options}
+        options = {"include_dashboard": False, "logging_level": logging.ERROR, **options}
         if gpus is not None:
             options.setdefault("num_gpus", gpus)
     ray.init(**options)
