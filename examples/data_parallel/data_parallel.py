@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import math
 import os
 import sys
@@ -23,7 +24,7 @@ from aiocuda.cluster import Cluster, ClusterGroup, Worker, start
 
 FOLDERS = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "mlp")]
 sys.path[:0] = FOLDERS
-import mlp  # noqa: E402 - of the folder beside this one
+mlp: Any = importlib.import_module("mlp")  # of the folder beside this one; it has no types
 
 
 class Trainer:
@@ -33,6 +34,7 @@ class Trainer:
         self.values, self.shares, self.all_shares = values, shares, all_shares
 
     async def start(self) -> None:
+        """Upload the weights."""
         self.weights = list(await ac.zip(*[ac.to_device(value) for value in self.values]))
         self.velocities = list(await ac.zip(*[ac.zeros(shape) for shape in mlp.SHAPES]))
 
@@ -59,6 +61,7 @@ class Trainer:
         return list(gradients)
 
     async def read(self) -> list[np.ndarray[Any, Any]]:
+        """Return the weights."""
         return list(await ac.zip(*[ac.to_host(weight) for weight in self.weights]))
 
 
@@ -85,7 +88,7 @@ async def train(
         at = number * mlp.BATCH % (len(labels) - mlp.BATCH)
         batch = images[at : at + mlp.BATCH], labels[at : at + mlp.BATCH]
         await asyncio.gather(*[each.step(group, *batch) for each in trainers])
-    of_all = await asyncio.gather(*[each.read() for each in trainers])
+    of_all: list[list[np.ndarray[Any, Any]]] = await asyncio.gather(*[each.read() for each in trainers])
     for weights in of_all[1:]:
         if not all(map(np.array_equal, weights, of_all[0])):
             raise AssertionError("the workers' weights differ")

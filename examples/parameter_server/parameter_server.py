@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ from aiocuda.cluster import Cluster, Remote, Worker, start
 
 FOLDERS = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "mlp")]
 sys.path[:0] = FOLDERS
-import mlp  # noqa: E402 - of the folder beside this one
+mlp: Any = importlib.import_module("mlp")  # of the folder beside this one; it has no types
 
 RATE = mlp.RATE / 4  # old gradients and large steps do not go together
 

@@ -15,7 +15,7 @@ import pytest
 import aiocuda as ac
 from aiocuda.cluster import Cluster, start
 
-QUIET = {"log_to_driver": False, "logging_level": "error"}
+OPTIONS = {"log_to_driver": False, "num_cpus": 0}  # Ray starts a process for each CPU that it may use
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     cloudpickle.register_pickle_by_value(sys.modules[request.module.__name__])  # workers cannot import tests
     with (
         anyio.from_thread.start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(start(workers=2, answers_within_s=3, ray_options=QUIET)) as started,
+        portal.wrap_async_context_manager(start(workers=2, answers_within_s=3, ray_options=OPTIONS)) as started,
     ):
         yield started
 

@@ -5,6 +5,8 @@ Always true: each worker has a rank, which is its number. A worker that was rest
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,7 +14,7 @@ from aiocuda._cluster import ray
 from aiocuda._cluster.crossing import side_by_side
 from aiocuda._cluster.process import WorkerProcess
 from aiocuda._collective.group import Group, unique_id
-from aiocuda.errors import ClusterError
+from aiocuda.errors import ClusterError, WorkerLostError
 
 if TYPE_CHECKING:
     from aiocuda._cluster.worker import Remote, Worker
@@ -56,8 +58,11 @@ class ClusterGroup:
         await self._on_those_left("abort")
 
     async def _on_those_left(self, method: str) -> None:
-        left = [each for each in self._members if each._is_there]
-        await side_by_side([getattr(each, method) for each in left], method)
+        async def of(member: Remote) -> None:
+            with contextlib.suppress(WorkerLostError):  # its rank has ended with its process
+                await getattr(member, method)()
+
+        await side_by_side([functools.partial(of, each) for each in self._members], method)
 
     def _held_by(self, process: WorkerProcess) -> int:
         """Return the number of a process' own group, there."""

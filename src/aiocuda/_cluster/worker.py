@@ -188,10 +188,6 @@ class Remote:
         lost = f", lost: {self._process.calls.lost}" if self._process.calls.lost else ""
         return f"<aiocuda.cluster.Remote {self._name.removesuffix('()')} on worker {self._worker.number}{lost}>"
 
-    @property
-    def _is_there(self) -> bool:
-        return not self._process.calls.lost
-
     def __reduce__(self) -> Any:
         raise ClusterError(f"{self!r} can be an argument of calls to its worker alone")
 
