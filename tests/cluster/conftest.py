@@ -1,12 +1,14 @@
-"""A cluster of two workers on the emulated driver, started once for each file.
+"""A cluster of two workers on the emulated driver, started once for all files of this folder.
 
 A thread of its own has the loop of ``start``; tests call the workers from loops of theirs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import anyio.from_thread
@@ -18,24 +20,49 @@ from aiocuda.cluster import Cluster, start
 OPTIONS = {"log_to_driver": False, "num_cpus": 0}  # Ray starts a process for each CPU that it may use
 
 
-@pytest.fixture(scope="module")
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+class Started:
+    """The cluster of this process, from the first test that needs it until the last one of this folder."""
+
+    def __init__(self) -> None:
+        self._cluster: Cluster | None = None
+        self._ends = contextlib.ExitStack()
+
+    def get(self) -> Cluster:
+        if self._cluster is None:
+            portal = self._ends.enter_context(anyio.from_thread.start_blocking_portal())
+            cluster = start(workers=2, answers_within_s=3, ray_options=OPTIONS)
+            self._cluster = self._ends.enter_context(portal.wrap_async_context_manager(cluster))
+        return self._cluster
+
+    def end(self) -> None:
+        self._cluster = None
+        self._ends.close()
+
+
+started = Started()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    yield  # first ends what the test has changed
+    if nextitem is None or nextitem.path.parent != Path(__file__).parent:
+        started.end()
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest) -> Cluster:
     pytest.importorskip("ray")
     if not ac.Device(0).is_emulated:
         pytest.skip("its workers share a machine's devices, two of them")
     from ray import cloudpickle
 
     cloudpickle.register_pickle_by_value(sys.modules[request.module.__name__])  # workers cannot import tests
-    with (
-        anyio.from_thread.start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(start(workers=2, answers_within_s=3, ray_options=OPTIONS)) as started,
-    ):
-        yield started
+    return started.get()
 
 
 @pytest.fixture
 def well(cluster: Cluster, run_once: Callable[[Callable[[], Awaitable[Any]]], Any]) -> Iterator[Cluster]:
-    """The cluster, whose workers are given back as they were found."""
+    """The cluster; workers that the test lost are restarted behind it."""
     yield cluster
 
     async def restart() -> None:
@@ -48,5 +75,5 @@ def well(cluster: Cluster, run_once: Callable[[Callable[[], Awaitable[Any]]], An
 
 @pytest.fixture(scope="session")
 def run_once() -> Callable[[Callable[[], Awaitable[Any]]], Any]:
-    """Run an async function on asyncio's loop, whichever loops the test is run on."""
+    """Run an async function on asyncio's loop, once."""
     return anyio.run

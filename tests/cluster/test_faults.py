@@ -179,7 +179,7 @@ def test_what_was_lent_to_a_lost_worker_is_let_go_of(run_once, well: Cluster):
     run_once(main)
 
 
-TRAINING_STEPS, KILLS = 24, 5
+TRAINING_STEPS, KILLS = 20, 4
 
 
 async def train(cluster: Cluster, steps: int, kill: Any) -> np.ndarray:

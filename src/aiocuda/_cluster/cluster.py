@@ -8,9 +8,9 @@ from __future__ import annotations
 import concurrent.futures
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from aiocuda._cluster import ray
 from aiocuda._cluster.actor import WorkerActor, facts_of_this_process
@@ -65,25 +65,33 @@ class Cluster:
         state = "ended" if self._is_over else f"lost: {lost}" if lost else "all well"
         return f"<aiocuda.cluster.Cluster of {len(self)} workers with {self._gpus} GPUs each, {state}>"
 
-    async def run(self, function: Callable[..., Awaitable[T] | T], /, *args: Any, **kwargs: Any) -> list[T]:
+    @overload
+    async def run(self, function: Callable[..., Coroutine[Any, Any, T]], /, *args: Any, **kwargs: Any) -> list[T]: ...
+    @overload
+    async def run(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> list[T]: ...
+    async def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[Any]:
         """Call a function on all workers at the same time; return the results in the order of the workers.
 
         If one call fails, the others are cancelled. Otherwise as `Worker.run`.
         """
 
-        def of(worker: Worker) -> Callable[[], Awaitable[T]]:
+        def of(worker: Worker) -> Callable[[], Awaitable[Any]]:
             return lambda: worker.run(function, *args, **kwargs)
 
         return await side_by_side([of(each) for each in self._workers], "worker")
 
-    async def map(self, function: Callable[[Item], Awaitable[T] | T], items: Iterable[Item]) -> list[T]:
+    @overload
+    async def map(self, function: Callable[[Item], Coroutine[Any, Any, T]], items: Iterable[Item]) -> list[T]: ...
+    @overload
+    async def map(self, function: Callable[[Item], T], items: Iterable[Item]) -> list[T]: ...
+    async def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
         """Call a function for each item on some worker; return the results in the order of the items.
 
         Each worker has one item at a time, and takes the next one when it is done with it. If one call fails, the
         others are cancelled, and no further item is taken. Otherwise as `Worker.run`.
         """
         left = deque(enumerate(items))
-        results: dict[int, T] = {}
+        results: dict[int, Any] = {}
 
         def of(worker: Worker) -> Callable[[], Awaitable[None]]:
             async def take() -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pickle
 import weakref
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, cast
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar, cast, overload
 
 from aiocuda._cluster.actor import Created
 from aiocuda._cluster.crossing import wait_for
@@ -50,7 +50,11 @@ class Worker:
         state = f"lost: {calls.lost}" if calls.lost else calls.in_words() or "idle"
         return f"<aiocuda.cluster.Worker {self.number}: {state}>"
 
-    async def run(self, function: Callable[..., Awaitable[T] | T], /, *args: Any, **kwargs: Any) -> T:
+    @overload
+    async def run(self, function: Callable[..., Coroutine[Any, Any, T]], /, *args: Any, **kwargs: Any) -> T: ...
+    @overload
+    async def run(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T: ...
+    async def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call a function on the worker.
 
         Parameters
@@ -78,9 +82,9 @@ class Worker:
         WorkerLostError
             The worker is lost, or was lost before the end.
         """
-        return cast("T", await self._call("run", 0, function, args, kwargs, _name(function)))
+        return await self._call("run", 0, function, args, kwargs, _name(function))
 
-    async def create(self, cls: Callable[..., T], /, *args: Any, **kwargs: Any) -> Remote:
+    async def create(self, cls: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Remote:
         """Make an object that stays on the worker.
 
         Parameters
