@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -39,3 +40,17 @@ def test_a_parameter_server_learns_though_nobody_waits(run_once, cluster: Cluste
     right, ages = run_once(lambda: example.train(cluster, 60))
     assert len(ages) == 60
     assert right > 0.7
+
+
+def test_requests_of_ray_serve_share_launches():
+    """Only where ray[serve] is installed, which needs much that nothing else here does."""
+    pytest.importorskip("ray.serve", exc_type=ImportError)
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "ray_serve" / "ray_serve.py"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "64 requests in" in done.stdout
