@@ -73,6 +73,7 @@ def _tell_order_of_source() -> None:
     for module in (
         "aiocuda",
         "aiocuda.algorithms",
+        "aiocuda.cluster",
         "aiocuda.collective",
         "aiocuda.errors",
         "aiocuda.fft",

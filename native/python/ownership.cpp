@@ -296,11 +296,12 @@ void bind_ownership(nb::module_& module) {
                                 exported.block_bytes, array.offset);
         });
   });
+  // `keeper` is kept until the array and its views are gone and the device has passed all that used them here.
   module.def(
       "open_array",
       [](nb::handle type, const nb::bytes& memory, const nb::bytes& event, std::uint64_t block_bytes,
          std::uint64_t offset, std::vector<std::int64_t> shape, DType dtype,
-         std::optional<std::vector<std::int64_t>> strides, std::int32_t device, bool is_read_only) {
+         std::optional<std::vector<std::int64_t>> strides, std::int32_t device, bool is_read_only, nb::object keeper) {
         Engine& engine = process_engine();
         Array array{BufferRef(), offset, device, dtype, std::move(shape)};
         if (strides) array.strides = std::move(*strides);
@@ -318,12 +319,12 @@ void bind_ownership(nb::module_& module) {
           driver::check(engine.now.wait(engine.stream(ready).handle, behind_users->handle()), "cuStreamWaitEvent");
           array.buffer->hazards.commit(span, true, engine.timeline.advance(ready, 1, true));
         });
-        lend(array, nb::none());
+        lend(array, std::move(keeper));
         if (is_read_only) array.group = claim(array, ClaimKind::read_only, "its owner lends it for reading");
         return dataflow::make_array(type, std::move(array));
       },
       "type"_a, "memory"_a, "event"_a, "block_bytes"_a, "offset"_a, "shape"_a, "dtype"_a, "strides"_a.none(),
-      "device"_a, "is_read_only"_a);
+      "device"_a, "is_read_only"_a, "keeper"_a.none());
 
   // What somebody else lends. His work on it so far ends where `theirs`, a stream of his, ends now; or else on `relay`,
   // a stream of ours that he ordered behind it; or there is none.

@@ -5,6 +5,7 @@ The same program runs on an NVIDIA GPU and, where there is none, on aiocuda's em
 
 from aiocuda import _naming, _wiring
 from aiocuda import algorithms as algorithms
+from aiocuda import cluster as cluster
 from aiocuda import collective as collective
 from aiocuda import errors as errors
 from aiocuda import fft as fft
@@ -257,6 +258,7 @@ __all__ = [
     "batched",
     "bucket",
     "call",
+    "cluster",
     "collective",
     "compile",
     "concatenate",

@@ -654,6 +654,7 @@ def open_array(
     strides: Sequence[int] | None,
     device: int,
     is_read_only: bool,
+    keeper: object,
 ) -> Any: ...
 
 class TensorKind:

@@ -20,6 +20,9 @@ from aiocuda._errors.asked import MissingPackageError as MissingPackageError
 from aiocuda._errors.asked import OwnershipError as OwnershipError
 from aiocuda._errors.asked import SignatureError as SignatureError
 from aiocuda._errors.asked import UndeclaredKernelError as UndeclaredKernelError
+from aiocuda._errors.clusters import ClusterError as ClusterError
+from aiocuda._errors.clusters import RemoteError as RemoteError
+from aiocuda._errors.clusters import WorkerLostError as WorkerLostError
 from aiocuda._errors.drivers import DriverError as DriverError
 from aiocuda._errors.drivers import DriverNotFoundError as DriverNotFoundError
 from aiocuda._errors.drivers import DriverSelectionError as DriverSelectionError
@@ -50,6 +53,7 @@ __all__ = [
     "CancelledError",
     "CaptureError",
     "ClosedError",
+    "ClusterError",
     "CollectiveError",
     "CompilationError",
     "DeadlineError",
@@ -74,9 +78,11 @@ __all__ = [
     "OwnershipError",
     "QueueFullError",
     "RaceError",
+    "RemoteError",
     "SignatureError",
     "StoppingError",
     "UndeclaredKernelError",
+    "WorkerLostError",
 ]
 
 _name_publicly(__name__, globals(), __all__)

@@ -272,3 +272,31 @@ def test_the_pictures_of_growth_are_those_of_the_figures_beside_them(tmp_path):
         for row in rows:
             assert f">{row[measure]:,}<" in drawn
             assert f"{row[measure]:,}" in table
+
+
+def test_the_simulation_of_steps_keeps_to_what_can_be_computed_by_hand(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    simulation = importlib.import_module("scheduling.simulation")
+    constants = simulation.Constants(
+        dispatch_s=0.002, reply_s=0.003, wire_s=0.01, line_s=0.001, latency_s=0.1, bytes_per_s=100
+    )
+    ring_s = 2 * (0.1 + 50 / 100)
+    assert simulation.ring_s(constants, 2, 100) == ring_s
+    job = simulation.Job(2, 4, compute_s=1.0, jitter=0.0, size_bytes=100, has_call_per_step=True)
+    # Two calls, one after the other; the word of the later one; the ring; two replies. Each wire once.
+    once_s = 2 * 0.002 + 0.01 + 1.0 + 0.01 + 0.001 + 0.01 + ring_s + 0.01 + 2 * 0.003
+    assert simulation.step_s(constants, job) == pytest.approx(once_s)
+    all_at_once = simulation.Job(2, 4, 1.0, 0.0, 100, has_call_per_step=False)
+    hub_s = 2 * 0.001  # both words come at the same time
+    steady_s = 1.0 + 0.01 + hub_s + 0.01 + ring_s
+    first_s = once_s - (2 * 0.003 + 0.01)
+    assert simulation.step_s(constants, all_at_once) == pytest.approx((first_s + 3 * steady_s + 0.01 + 0.006) / 4)
+
+
+def test_the_simulation_depends_on_its_seed_alone(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    simulation = importlib.import_module("scheduling.simulation")
+    constants = simulation.Constants(1e-3, 1e-3, 1e-4, 1e-5, 5e-6, 4e10)
+    job = simulation.Job(64, 5, 0.1, 0.5, 1 << 20, has_call_per_step=False)
+    assert simulation.step_s(constants, job) == simulation.step_s(constants, job)
+    assert simulation.step_s(constants, job, seed=1) != simulation.step_s(constants, job, seed=2)

@@ -17,7 +17,7 @@ import pytest
 
 import aiocuda as ac
 
-MODULES = {"algorithms", "collective", "errors", "fft", "interop", "linalg"}
+MODULES = {"algorithms", "cluster", "collective", "errors", "fft", "interop", "linalg"}
 FRAMEWORKS = [getattr(ac.interop, name) for name in ac.interop.__all__]
 PUBLIC = [name for name in ac.__all__ if name not in MODULES]
 
@@ -36,6 +36,7 @@ def members(kind: type) -> list[tuple[str, Any]]:
 DOCUMENTED = [
     *(pytest.param(getattr(ac, name), id=name) for name in PUBLIC),
     *(pytest.param(getattr(ac.algorithms, name), id=f"algorithms.{name}") for name in ac.algorithms.__all__),
+    *(pytest.param(getattr(ac.cluster, name), id=f"cluster.{name}") for name in ac.cluster.__all__),
     *(pytest.param(getattr(ac.collective, name), id=f"collective.{name}") for name in ac.collective.__all__),
     *(pytest.param(getattr(ac.fft, name), id=f"fft.{name}") for name in ac.fft.__all__),
     *(pytest.param(getattr(ac.linalg, name), id=f"linalg.{name}") for name in ac.linalg.__all__),
@@ -93,6 +94,7 @@ def test_every_name_has_one_home():
     for module in own_modules():
         if module.__name__.startswith("aiocuda._bench") or module in (
             ac.algorithms,
+            ac.cluster,
             ac.collective,
             ac.errors,
             ac.fft,
@@ -108,7 +110,7 @@ def test_every_name_has_one_home():
 
 
 def test_every_name_says_where_it_is_imported_from():
-    for module in (ac, ac.algorithms, ac.collective, ac.fft, ac.linalg, ac.errors, *FRAMEWORKS):
+    for module in (ac, ac.algorithms, ac.cluster, ac.collective, ac.fft, ac.linalg, ac.errors, *FRAMEWORKS):
         for name in module.__all__:
             value = getattr(module, name)
             if isinstance(value, type | FunctionType):
@@ -126,15 +128,15 @@ def test_what_is_visible_is_public(in_process):
             if info.name.rpartition(".")[2] not in {"__main__"} and "._bench.peers." not in info.name:
                 importlib.import_module(info.name)
         ac.to_host(ac.linalg.matmul(ac.ones((2, 2)), ac.ones((2, 2)))).sync()
-        modules = (ac.algorithms, ac.collective, ac.errors, ac.fft, ac.interop, ac.linalg)
+        modules = (ac.algorithms, ac.cluster, ac.collective, ac.errors, ac.fft, ac.interop, ac.linalg)
         frameworks = [getattr(ac.interop, name) for name in ac.interop.__all__]
-        for module in (ac, ac.algorithms, ac.collective, ac.errors, ac.fft, ac.linalg, *frameworks):
+        for module in (ac, ac.algorithms, ac.cluster, ac.collective, ac.errors, ac.fft, ac.linalg, *frameworks):
             print(sorted({name for name in dir(module) if not name.startswith("_")} ^ set(module.__all__)))
             print([name for name, each in vars(module).items() if isinstance(each, types.ModuleType)
                    and not name.startswith("_") and each not in modules])
         """
     )
-    assert done.stdout == "[]\n" * 2 * (6 + len(FRAMEWORKS)), done.stdout + done.stderr
+    assert done.stdout == "[]\n" * 2 * (7 + len(FRAMEWORKS)), done.stdout + done.stderr
 
 
 def test_results_and_settings_are_pickled_by_their_public_names():

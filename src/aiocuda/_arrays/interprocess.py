@@ -17,7 +17,7 @@ from aiocuda._engine import faults
 from aiocuda._values import dtypes
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["open_ipc"]
+__all__ = ["open_for", "open_ipc"]
 
 
 @overload
@@ -65,10 +65,21 @@ def open_ipc(handle: IpcHandle | IpcEventHandle) -> DeviceArray | Event:
         raise ArgumentValueError(
             f"open_ipc: {handle!r} was made by this very process, and only others can open it; use what it was made of"
         )
+    if isinstance(handle, IpcEventHandle):
+        device = Device(handle.owner.ordinal())
+        with faults.told_what_instead(INSTEAD):
+            return Event._opened(device, f"of process {handle.owner.process_id}", handle.event)
+    return open_for(handle, None)
+
+
+def open_for(handle: IpcHandle, keeper: object) -> DeviceArray:
+    """Open an array as `open_ipc` does.
+
+    `keeper` is kept until the array and its views are gone, and the device has passed all that used them here. Then the
+    other process may have its memory back.
+    """
     device = Device(handle.owner.ordinal())
     with faults.told_what_instead(INSTEAD):
-        if isinstance(handle, IpcEventHandle):
-            return Event._opened(device, f"of process {handle.owner.process_id}", handle.event)
         return cast(
             "DeviceArray",
             _native.open_array(
@@ -82,5 +93,6 @@ def open_ipc(handle: IpcHandle | IpcEventHandle) -> DeviceArray | Event:
                 handle.strides,
                 device.ordinal,
                 handle.is_read_only,
+                keeper,
             ),
         )

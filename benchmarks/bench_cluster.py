@@ -1,0 +1,127 @@
+"""What a cluster costs on this machine, and what follows for 8, 64 and 1,000 ranks by a simulation.
+
+Run: python benchmarks/bench_cluster.py [--calls N]     (needs aiocuda[ray])
+Constants that are not measured here are marked as such in the output.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import threading
+import time
+from typing import Any
+
+import numpy as np
+from scheduling.simulation import Constants, Job, step_s
+
+import aiocuda as ac
+from aiocuda._collective.meeting import Line, open_hub
+from aiocuda.cluster import Cluster, start
+
+# Of NVIDIA's data sheets and NCCL's documentation, and not measured: 8 GPUs of one host, and between hosts.
+LATENCY_S, BYTES_PER_S = 5e-6, 40e9
+
+
+async def nothing() -> None:
+    pass
+
+
+async def median_us(call: Any, calls: int) -> float:
+    taken = []
+    for _ in range(calls):
+        before = time.perf_counter()
+        await call()
+        taken.append(time.perf_counter() - before)
+    return float(np.median(taken)) * 1e6
+
+
+async def cpu_us(cluster: Cluster, calls: int) -> float:
+    """Measure the driver's processor time for one call, of many that are under way at once."""
+    before = time.process_time()
+    for _ in range(calls // 50):
+        await asyncio.gather(*[worker.run(nothing) for worker in cluster for _ in range(25)])
+    return (time.process_time() - before) / (calls // 50 * 50) * 1e6
+
+
+def line_us(ranks: int, words: int) -> float:
+    """Measure the processor time for passing one word to one rank, the listener's thread included."""
+    place, left = open_hub("127.0.0.1"), threading.Semaphore(0)
+    lines = [Line(place, rank, lambda _rank, _said: left.release(), 10) for rank in range(ranks)]
+    for line in lines:
+        line.say("here")
+    for _ in range(ranks * (ranks - 1)):  # all have come
+        left.acquire(timeout=30)
+    before = time.process_time()
+    for number in range(words):
+        for line in lines:
+            line.say(["call", number, "all_reduce of float32(1000,), sum"])
+    for _ in range(ranks * (ranks - 1) * words):
+        left.acquire(timeout=30)
+    taken = time.process_time() - before
+    for line in lines:
+        line.close()
+    return taken / (ranks * (ranks - 1) * words) * 1e6
+
+
+async def steps_us(cluster: Cluster, steps: int, kib: int) -> tuple[float, float]:
+    """Measure a step with an all_reduce: with one call for each, and with one call for all."""
+
+    async def step(group: Any, count: int) -> None:
+        x = await ac.ones(kib * 256)
+        for _ in range(count):
+            await group.all_reduce(x, "max", out=x)
+
+    async with await cluster.group() as group:
+        await cluster.run(step, group, 5)
+        before = time.perf_counter()
+        for _ in range(steps):
+            await cluster.run(step, group, 1)
+        between = time.perf_counter()
+        await cluster.run(step, group, steps)
+        after = time.perf_counter()
+    return (between - before) / steps * 1e6, (after - between) / steps * 1e6
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--calls", type=int, default=400)
+    given = parser.parse_args()
+    os.environ.setdefault("AIOCUDA_EMULATED_DEVICES", "2")
+    async with start(workers=2) as cluster:
+        actor = cluster[0]._process.actor
+
+        async def by_ray() -> None:
+            await actor.facts.remote()
+
+        ours, rays = [], []
+        for _ in range(5):  # interleaved
+            ours.append(await median_us(lambda: cluster[0].run(nothing), given.calls // 5))
+            rays.append(await median_us(by_ray, given.calls // 5))
+        print(f"run(nothing)            {np.median(ours):8.0f} us; a call of Ray's own {np.median(rays):.0f} us")
+        busy_us = await cpu_us(cluster, given.calls)
+        print(f"driver's processor      {busy_us:8.0f} us for a call and its reply")
+        x = await ac.zeros(64 << 20, interprocess=True)
+
+        async def take(array: Any) -> int:
+            return int(array.size)
+
+        handed_us = await median_us(lambda: cluster[0].run(take, x), 20)
+        print(f"256 MiB by handle       {handed_us:8.0f} us, the call included")
+        each_us, all_us = await steps_us(cluster, 50, 4)
+        print(f"step, 2 ranks, 4 KiB    {each_us:8.0f} us with a call for each; {all_us:.0f} us with one call for all")
+    hub_us = line_us(16, 100)
+    print(f"a word to one rank      {hub_us:8.2f} us of a processor, with the listener")
+    constants = Constants(busy_us / 2e6, busy_us / 2e6, np.median(rays) / 2e6, hub_us / 1e6, LATENCY_S, BYTES_PER_S)
+    print(f"\nsimulated, with a ring of {LATENCY_S * 1e6:g} us and {BYTES_PER_S / 1e9:g} GB/s, which nobody measured:")
+    print("ranks   compute ms   call for each step ms   one call for all ms   share of compute")
+    for ranks in (2, 8, 64, 1000):
+        for compute_s in (0.01, 0.1, 1.0):
+            times = [step_s(constants, Job(ranks, 10, compute_s, 0.05, 64 << 20, each)) for each in (True, False)]
+            share = compute_s / times[1]
+            print(f"{ranks:5} {compute_s * 1e3:12.0f} {times[0] * 1e3:22.1f} {times[1] * 1e3:21.1f} {share:18.0%}")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,78 @@
+"""The calls that one worker has under way, and its end.
+
+Always true: each call ends once: with what Ray brings, or with the worker. A worker that is lost takes no more calls.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+import time
+from typing import Any
+
+from aiocuda.errors import WorkerLostError
+
+__all__ = ["Calls"]
+
+
+class Calls:
+    """Those of one process of a worker."""
+
+    def __init__(self, worker: int) -> None:
+        self._worker = worker
+        self._lock = threading.Lock()
+        self._pending: dict[concurrent.futures.Future[Any], tuple[str, float]] = {}
+        self._lost = ""
+
+    @property
+    def lost(self) -> str:
+        """Why the process is lost; empty where it is not."""
+        return self._lost
+
+    def add(self, doing: str) -> concurrent.futures.Future[Any]:
+        """Begin a call; return the future of its end.
+
+        Raises
+        ------
+        WorkerLostError
+            The process is lost.
+        """
+        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        with self._lock:
+            if self._lost:
+                raise WorkerLostError(self._worker, doing, self._lost)
+            self._pending[future] = doing, time.monotonic()
+        return future
+
+    def settle(self, future: concurrent.futures.Future[Any], value: Any, error: BaseException | None) -> bool:
+        """End a call; return False if it had ended."""
+        with self._lock:
+            if self._pending.pop(future, None) is None:
+                return False
+        if error is None:
+            future.set_result(value)
+        else:
+            future.set_exception(error)
+        return True
+
+    def forget(self, future: concurrent.futures.Future[Any]) -> None:
+        """Wait no longer for a call."""
+        with self._lock:
+            self._pending.pop(future, None)
+
+    def lose(self, reason: str) -> bool:
+        """End all calls with an error, and take no more; return False if that was done before."""
+        with self._lock:
+            if self._lost:
+                return False
+            self._lost = reason
+            pending, self._pending = self._pending, {}
+        for future, (doing, _) in pending.items():
+            future.set_exception(WorkerLostError(self._worker, doing, reason))
+        return True
+
+    def in_words(self) -> str:
+        """Return what is under way, and for how long."""
+        now = time.monotonic()
+        with self._lock:
+            return ", ".join(f"{doing} (for {now - began:.1f} s)" for doing, began in self._pending.values())

@@ -1,0 +1,236 @@
+"""`start`, and the cluster that it makes.
+
+Always true: when the block of ``start`` has ended, so have the workers' processes; and Ray, if the block started it.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar, overload
+
+from aiocuda._cluster import ray
+from aiocuda._cluster.actor import WorkerActor, facts_of_this_process
+from aiocuda._cluster.crossing import in_thread, side_by_side, wait_for
+from aiocuda._cluster.groups import ClusterGroup, make_group
+from aiocuda._cluster.process import WorkerProcess
+from aiocuda._cluster.watch import Watch
+from aiocuda._cluster.worker import Worker
+from aiocuda._driver import runtime
+from aiocuda._engine.execution import checked_timeout
+from aiocuda._values.given import between
+from aiocuda.errors import ArgumentIndexError
+
+__all__ = ["Cluster", "start"]
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+
+_VARIABLES = "AIOCUDA_"  # what workers are told of this process' environment
+
+
+class Cluster:
+    """Workers on Ray: processes with devices of their own. Made by `start`.
+
+    ``cluster[i]`` is a `Worker`, ``len(cluster)`` says how many there are, and iteration gives all.
+    """
+
+    def __init__(self, reserved: Any, size: int, gpus: int, answers_within_s: float, begins_within_s: float) -> None:
+        self._reserved = reserved
+        self._gpus = gpus
+        self._begins_within_s = begins_within_s
+        self._driver = facts_of_this_process(range(runtime.device_count()))
+        self._environment = _environment(size * gpus)
+        self._processes = [self._started(number) for number in range(size)]
+        self._workers = [Worker(each, self._driver) for each in self._processes]
+        self._is_over = False
+        self._watch = Watch(lambda: list(self._processes), answers_within_s)
+
+    def __len__(self) -> int:
+        return len(self._workers)
+
+    def __getitem__(self, number: int) -> Worker:
+        if not -len(self) <= number < len(self):
+            raise ArgumentIndexError(f"worker {number} was asked for; the cluster has {len(self)}, from 0")
+        return self._workers[number]
+
+    def __iter__(self) -> Iterator[Worker]:
+        return iter(list(self._workers))
+
+    def __repr__(self) -> str:
+        lost = [each.number for each in self._workers if each.lost]
+        state = "ended" if self._is_over else f"lost: {lost}" if lost else "all well"
+        return f"<aiocuda.cluster.Cluster of {len(self)} workers with {self._gpus} GPUs each, {state}>"
+
+    @overload
+    async def run(self, function: Callable[..., Coroutine[Any, Any, T]], /, *args: Any, **kwargs: Any) -> list[T]: ...
+    @overload
+    async def run(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> list[T]: ...
+    async def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a function on all workers at the same time; return the results in the order of the workers.
+
+        If one call fails, the others are cancelled. Otherwise as `Worker.run`.
+        """
+
+        def of(worker: Worker) -> Callable[[], Awaitable[Any]]:
+            return lambda: worker.run(function, *args, **kwargs)
+
+        return await side_by_side([of(each) for each in self._workers], "worker")
+
+    @overload
+    async def map(self, function: Callable[[Item], Coroutine[Any, Any, T]], items: Iterable[Item]) -> list[T]: ...
+    @overload
+    async def map(self, function: Callable[[Item], T], items: Iterable[Item]) -> list[T]: ...
+    async def map(self, function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        """Call a function for each item on some worker; return the results in the order of the items.
+
+        Each worker has one item at a time, and takes the next one when it is done with it. If one call fails, the
+        others are cancelled, and no further item is taken. Otherwise as `Worker.run`.
+        """
+        left = deque(enumerate(items))
+        results: dict[int, Any] = {}
+
+        def of(worker: Worker) -> Callable[[], Awaitable[None]]:
+            async def take() -> None:
+                while left:
+                    number, item = left.popleft()
+                    results[number] = await worker.run(function, item)
+
+            return take
+
+        await side_by_side([of(each) for each in self._workers], "worker")
+        return [results[number] for number in range(len(results))]
+
+    async def group(self, *, timeout_s: float = 60.0) -> ClusterGroup:
+        """Make a group of collectives over all workers; rank n is worker n.
+
+        Parameters
+        ----------
+        timeout_s
+            How long it may take until all have joined, in seconds.
+
+        Raises
+        ------
+        WorkerLostError
+            A worker is lost; restart it first.
+        CollectiveError
+            Not all have joined in time.
+        MissingPackageError
+            nccl4py or NCCL is not installed on a worker.
+        """
+        return await make_group(list(self._workers), checked_timeout(timeout_s))
+
+    async def restart(self, number: int) -> Worker:
+        """Give a worker a fresh process, with the same devices. What the old one held is gone.
+
+        Parameters
+        ----------
+        number
+            The worker's. If it is not lost, its calls fail with `WorkerLostError`.
+
+        Returns
+        -------
+        Worker
+            The same worker.
+
+        Raises
+        ------
+        WorkerLostError
+            The process did not begin within the time of `start`.
+        """
+        worker = self[number]
+        old = worker._process
+        old.lose("it was restarted")
+        await in_thread(old.end)
+        fresh = await in_thread(self._started, worker.number)
+        self._processes[worker.number] = worker._process = fresh
+        await fresh.begin()
+        return worker
+
+    def _started(self, number: int) -> WorkerProcess:
+        arguments = number, self._driver, self._environment
+        actor = ray.start_actor(WorkerActor, self._reserved, number, self._gpus, arguments)
+        return WorkerProcess(number, actor, self._begins_within_s)
+
+    def _end(self) -> None:
+        self._is_over = True
+        self._watch.close()
+        for each in self._processes:
+            each.lose("the cluster has ended")
+            each.end()
+        ray.unreserve(self._reserved)
+
+
+@asynccontextmanager
+async def start(
+    workers: int,
+    gpus: int = 1,
+    *,
+    answers_within_s: float = 30.0,
+    begins_within_s: float = 60.0,
+    ray_options: Mapping[str, Any] | None = None,
+) -> AsyncIterator[Cluster]:
+    """Start workers on Ray; the block of ``async with`` gets the `Cluster`.
+
+    Parameters
+    ----------
+    workers
+        How many.
+    gpus
+        How many GPUs each has. It sees no others. On the emulated driver these are emulated devices.
+    answers_within_s
+        The event loop of a worker answers within this time, in seconds, or the worker is lost.
+    begins_within_s
+        The processes begin within this time, in seconds, also after `Cluster.restart`.
+    ray_options
+        For ``ray.init``, such as ``{"address": "auto"}`` for a Ray that runs. If this process uses Ray already, that
+        one is used, and the options must be None.
+
+    Returns
+    -------
+    AsyncContextManager[Cluster]
+        At its end the workers' processes are ended; and Ray, if this started it.
+
+    Raises
+    ------
+    MissingPackageError
+        Ray is not installed.
+    ArgumentValueError
+        `workers` or `gpus` is below 1, or a time is none.
+    ClusterError
+        Ray does not have so many GPUs.
+    WorkerLostError
+        A process did not begin.
+    """
+    workers, gpus = between(workers, "workers", 1, 1 << 16), between(gpus, "gpus", 1, 1 << 10)
+    answers_within_s, begins_within_s = checked_timeout(answers_within_s), checked_timeout(begins_within_s)
+    emulated = workers * gpus if runtime.driver_info().is_emulated else None
+    # The system ends Ray's processes when the thread that started them ends: it is kept, for that.
+    thread = concurrent.futures.ThreadPoolExecutor(1, "aiocuda-ray")
+    cluster: Cluster | None = None
+    has_started = False
+    try:
+        has_started = await wait_for(thread.submit(ray.start, emulated, dict(ray_options or {})))
+        reserved = await in_thread(ray.reserve, workers, gpus, begins_within_s)
+        cluster = await in_thread(Cluster, reserved, workers, gpus, answers_within_s, begins_within_s)
+        await side_by_side([each._process.begin for each in cluster], "beginning")
+        yield cluster
+    finally:
+        # A cancelled task cannot wait; this takes some milliseconds, and a second or two if Ray ends.
+        if cluster is not None:
+            cluster._end()
+        if has_started:
+            thread.submit(ray.stop).result()
+        thread.shutdown()
+
+
+def _environment(devices: int) -> dict[str, str]:
+    """Return what workers have of this process' settings, so that they have the same driver and enough devices."""
+    settings = {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
+    if runtime.driver_info().is_emulated:
+        settings["AIOCUDA_DRIVER"] = "emulated"
+        settings["AIOCUDA_EMULATED_DEVICES"] = str(max(devices, runtime.device_count()))
+    return settings

@@ -1,0 +1,101 @@
+"""Arrays that another process has opened, and those of other processes that this one has opened.
+
+Always true: an array that was lent is kept until the other process has passed it, or is gone. Each lease that ends here
+is told once.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from aiocuda import _native
+from aiocuda._arrays.array import DeviceArray
+from aiocuda._arrays.interprocess import open_for
+from aiocuda._cluster.messages import Lease, Lent
+from aiocuda.errors import ClusterError
+
+__all__ = ["Leases"]
+
+# A call that its caller has given up begins within moments, or not at all.
+_MOST_REFUSED: Final = 4096
+
+
+class _Keeper:
+    """Kept by an opened array until the device has passed all that used it."""
+
+    __slots__ = ("__weakref__",)
+
+
+class Leases:
+    """Those between this process and one other."""
+
+    def __init__(self) -> None:
+        self._lent: dict[Lease, Any] = {}
+        self._closed: deque[Lease] = deque()  # finalizers add to it, on any thread
+        self._open: Counter[str] = Counter()  # how many arrays of each call are open here
+        self._refused: deque[str] = deque(maxlen=_MOST_REFUSED)
+
+    @property
+    def lent_count(self) -> int:
+        """How many arrays are kept for the other process."""
+        return len(self._lent)
+
+    def lend(self, lease: Lease, array: DeviceArray) -> Lent:
+        """Keep an array for the other process, and return what that opens it with."""
+        made = Lent(lease, array.ipc_handle())
+        self._lent[lease] = array
+        return made
+
+    def open(self, lent: Lent) -> DeviceArray:
+        """Open an array of the other process, which is told when it has passed here."""
+        call = lent.lease[0]
+        if call in self._refused:
+            raise ClusterError(f"the caller gave up {call} before its arrays were opened")
+        keeper = _Keeper()
+        weakref.finalize(keeper, self._closed.append, lent.lease).atexit = False
+        self._open[call] += 1
+        return open_for(lent.handle, keeper)
+
+    def end(self, leases: Iterable[Lease]) -> None:
+        """Let go of what the other process has passed."""
+        for lease in leases:
+            self._lent.pop(lease, None)
+
+    def end_call(self, call: str) -> None:
+        """Let go of all that was lent for a call, which nobody will open."""
+        self.end([lease for lease in list(self._lent) if lease[0] == call])
+
+    def end_all(self) -> None:
+        """Let go of everything: the other process is gone."""
+        self._lent.clear()
+
+    def refuse(self, call: str) -> bool:
+        """Open no array of a call from now on; return whether none is open."""
+        if call in self._open:
+            return False
+        self._refused.append(call)
+        return True
+
+    def discard(self, arrays: Iterable[object]) -> None:
+        """Say that arrays have passed that are not opened here."""
+        for each in arrays:
+            if isinstance(each, Lent):
+                self._open[each.lease[0]] += 1
+                self._closed.append(each.lease)
+
+    def take_closed(self) -> Sequence[Lease]:
+        """Return the leases that have ended here since the last time."""
+        if not self._open:
+            return ()
+        _native.collect()  # what the device has passed is let go of when somebody asks
+        taken = []
+        while self._closed:
+            lease = self._closed.popleft()
+            taken.append(lease)
+            self._open[lease[0]] -= 1
+            if not self._open[lease[0]]:
+                del self._open[lease[0]]
+        return taken

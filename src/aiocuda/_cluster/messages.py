@@ -1,0 +1,128 @@
+"""The things that a driver and its workers tell each other, as plain values.
+
+Always true: a message holds bytes, numbers and handles, and no object of the user's; those are pickled within.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from aiocuda._arrays.ipc_handle import IpcHandle
+
+__all__ = ["Facts", "Lease", "Lent", "Parcel", "Pong", "Raised", "Reply", "Request", "Sent", "way_of"]
+
+Lease: TypeAlias = tuple[str, int]
+"""One array that travels by handle: the call that it belongs to, and its place there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What decides how arrays come to a process.
+
+    Attributes
+    ----------
+    host
+        The Ray node that it runs on.
+    process_id, began
+        The process, and when it began, as the system counts: another process may get the same number later.
+    devices
+        The UUIDs of the devices that it sees.
+    can_open
+        Whether its driver opens memory of other processes.
+    """
+
+    host: str
+    process_id: int
+    began: int
+    devices: frozenset[bytes]
+    can_open: bool
+
+
+def way_of(device: bytes, sender: Facts, receiver: Facts) -> Literal["handle", "host"]:
+    """Decide how an array on a device goes from one process to another.
+
+    By handle, which copies nothing, where both are on one host, the receiver sees the device, and both drivers lend
+    memory. Else through the host's memory and Ray's object store.
+    """
+    is_near = sender.host == receiver.host and device in receiver.devices
+    return "handle" if is_near and sender.can_open and receiver.can_open else "host"
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """An array that travels by handle. The sender keeps it until the receiver says that it has passed."""
+
+    lease: Lease
+    handle: IpcHandle
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """An array that travels as host data; `device` is where it was."""
+
+    data: np.ndarray[Any, Any]
+    device: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Objects of the user's, pickled, and the arrays that were in them."""
+
+    pickled: bytes
+    buffers: Sequence[Any]
+    arrays: Sequence[Lent | Sent]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A call.
+
+    Attributes
+    ----------
+    call
+        Its name, different from all others.
+    kind
+        ``"run"``: the parcel has a function, its arguments and its keywords. ``"create"``: a class, and these.
+        ``"method"``: a method's name, and these, for the object `target`.
+    target
+        The number of an object that the worker holds.
+    parcel
+        The function and its arguments.
+    closed
+        Leases of the worker's that have ended.
+    """
+
+    call: str
+    kind: Literal["run", "create", "method"]
+    target: int
+    parcel: Parcel
+    closed: Sequence[Lease]
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """An exception: pickled, if that works, and in words."""
+
+    pickled: bytes | None
+    words: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The result of a call, or the exception; and leases of the driver's that have ended."""
+
+    result: Parcel | Raised
+    closed: Sequence[Lease]
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """A sign of life: leases of the driver's that have ended, and calls whose arrays the worker will not open."""
+
+    closed: Sequence[Lease]
+    unopened: Sequence[str]

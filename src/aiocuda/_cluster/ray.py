@@ -1,0 +1,185 @@
+"""Ray, as clusters use it; the only importer of that.
+
+Always true: Ray is imported once somebody needs it.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import io
+import logging
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError, ClusterError, MissingPackageError
+
+__all__ = [
+    "Actor", "cancel", "dumps", "future_of", "gpus_of_this_process", "is_cancelled", "is_gone", "kill",
+    "node_address", "node_id", "require", "reserve", "start", "start_actor", "stop", "unreserve",
+]  # fmt: skip
+
+_INSTALL: Final = 'pip install "aiocuda[ray]"'
+
+Actor = Any
+"""A handle of an actor."""
+
+
+def require() -> Any:
+    """Return the module.
+
+    Raises
+    ------
+    MissingPackageError
+        Ray is not installed.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingPackageError(f"clusters need Ray ({error}): {_INSTALL}") from error
+    return ray
+
+
+def start(gpus: int | None, options: dict[str, Any]) -> bool:
+    """Start Ray, or connect to one, unless this process has done so; return whether it had not.
+
+    `gpus`: how many Ray is to count on this machine; None: as it finds them.
+
+    Raises
+    ------
+    ArgumentValueError
+        There are options for a Ray that this process uses already.
+    """
+    ray = require()
+    if ray.is_initialized():
+        if options:
+            raise ArgumentValueError(
+                f"ray_options {sorted(options)} were given, and this process uses a Ray already; leave them out, or "
+                "call ray.shutdown() first"
+            )
+        return False
+    if "address" not in options:
+        options = {"include_dashboard": False, "logging_level": logging.ERROR, **options}
+        if gpus is not None:
+            options.setdefault("num_gpus", gpus)
+    ray.init(**options)
+    return True
+
+
+def stop() -> None:
+    require().shutdown()
+
+
+def reserve(workers: int, gpus: int, timeout_s: float) -> Any:
+    """Reserve the devices of all workers, or none.
+
+    Raises
+    ------
+    ClusterError
+        There are not so many that are free.
+    """
+    ray = require()
+    from ray.util.placement_group import placement_group, remove_placement_group
+
+    group = placement_group([{"GPU": gpus}] * workers, strategy="PACK")
+    if not group.wait(timeout_s):
+        remove_placement_group(group)
+        there, free = (found.get("GPU", 0) for found in (ray.cluster_resources(), ray.available_resources()))
+        raise ClusterError(
+            f"{workers} workers with {gpus} GPUs each were asked for; Ray has {there:g} GPUs, and {free:g} are "
+            f"free; it did not find room within {timeout_s:g} s"
+        )
+    return group
+
+
+def unreserve(group: Any) -> None:
+    from ray.util.placement_group import remove_placement_group
+
+    remove_placement_group(group)
+
+
+def start_actor(cls: type, group: Any, bundle: int, gpus: int, arguments: Sequence[Any]) -> Actor:
+    """Have a process started with an object of a class, in a place that was reserved."""
+    ray = require()
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    placed = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
+    options = {"num_cpus": 0, "num_gpus": gpus, "max_concurrency": 10_000, "scheduling_strategy": placed}
+    return ray.remote(cls).options(**options).remote(*arguments)
+
+
+def kill(actor: Actor) -> None:
+    """Have an actor's process ended. Asks for it, and does not wait."""
+    require().kill(actor)
+
+
+def future_of(reference: Any) -> concurrent.futures.Future[Any]:
+    """Return the future of a call's result, which a thread of Ray's sets."""
+    future: concurrent.futures.Future[Any] = reference.future()
+    return future
+
+
+def cancel(reference: Any) -> None:
+    """Have the task of a call cancelled, if it has not ended."""
+    require().cancel(reference)
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether an error says that the process of an actor is gone, or cannot be reached."""
+    return isinstance(error, require().exceptions.RayActorError)
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Whether an error says that the task was cancelled."""
+    return isinstance(error, require().exceptions.TaskCancelledError)
+
+
+def gpus_of_this_process() -> list[int]:
+    """Return which of the node's GPUs Ray gave to this process."""
+    return [int(each) for each in require().get_gpu_ids()]
+
+
+def node_id() -> str:
+    """Return which of Ray's nodes this process runs on."""
+    return str(require().get_runtime_context().get_node_id())
+
+
+def node_address() -> str:
+    """Return the address of this node, at which the others reach it."""
+    return str(require().util.get_node_ip_address())
+
+
+def dumps(value: Any, reduce: Callable[[Any], Any], what: str) -> tuple[bytes, list[pickle.PickleBuffer]]:
+    """Pickle a value, functions by value where they cannot be imported; large data apart.
+
+    Parameters
+    ----------
+    value
+        Anything.
+    reduce
+        Is asked for each object that is no built-in one; NotImplemented: it is pickled as usual.
+    what
+        The value, in words.
+
+    Raises
+    ------
+    ArgumentTypeError
+        It cannot be pickled.
+    """
+    require()
+    from ray import cloudpickle
+
+    base: Any = cloudpickle.CloudPickler
+
+    class Pickler(base):  # type: ignore[misc]
+        def reducer_override(self, each: Any) -> Any:
+            reduced = reduce(each)
+            return super().reducer_override(each) if reduced is NotImplemented else reduced
+
+    file = io.BytesIO()
+    buffers: list[pickle.PickleBuffer] = []
+    try:
+        Pickler(file, protocol=5, buffer_callback=buffers.append).dump(value)
+    except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+        raise ArgumentTypeError(f"{what} cannot be sent to another process: {error}") from error
+    return file.getvalue(), buffers

@@ -1,0 +1,79 @@
+"""A cluster of two workers on the emulated driver, started once for all files of this folder.
+
+A thread of its own has the loop of ``start``; tests call the workers from loops of theirs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio.from_thread
+import pytest
+
+import aiocuda as ac
+from aiocuda.cluster import Cluster, start
+
+OPTIONS = {"log_to_driver": False, "num_cpus": 0}  # Ray starts a process for each CPU that it may use
+
+
+class Started:
+    """The cluster of this process, from the first test that needs it until the last one of this folder."""
+
+    def __init__(self) -> None:
+        self._cluster: Cluster | None = None
+        self._ends = contextlib.ExitStack()
+
+    def get(self) -> Cluster:
+        if self._cluster is None:
+            portal = self._ends.enter_context(anyio.from_thread.start_blocking_portal())
+            cluster = start(workers=2, answers_within_s=3, ray_options=OPTIONS)
+            self._cluster = self._ends.enter_context(portal.wrap_async_context_manager(cluster))
+        return self._cluster
+
+    def end(self) -> None:
+        self._cluster = None
+        self._ends.close()
+
+
+started = Started()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    yield  # first ends what the test has changed
+    if nextitem is None or nextitem.path.parent != Path(__file__).parent:
+        started.end()
+
+
+@pytest.fixture
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    pytest.importorskip("ray")
+    if not ac.Device(0).is_emulated:
+        pytest.skip("its workers share a machine's devices, two of them")
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[request.module.__name__])  # workers cannot import tests
+    return started.get()
+
+
+@pytest.fixture
+def well(cluster: Cluster, run_once: Callable[[Callable[[], Awaitable[Any]]], Any]) -> Iterator[Cluster]:
+    """The cluster; workers that the test lost are restarted behind it."""
+    yield cluster
+
+    async def restart() -> None:
+        for worker in cluster:
+            if worker.lost:
+                await cluster.restart(worker.number)
+
+    run_once(restart)
+
+
+@pytest.fixture(scope="session")
+def run_once() -> Callable[[Callable[[], Awaitable[Any]]], Any]:
+    """Run an async function on asyncio's loop, once."""
+    return anyio.run

@@ -1,0 +1,217 @@
+"""Calls of functions and objects on workers: results, errors, cancelling."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import threading
+import weakref
+from typing import Any
+
+import anyio
+import numpy as np
+import pytest
+
+import aiocuda as ac
+from aiocuda._cluster.crossing import side_by_side
+from aiocuda.cluster import Cluster
+
+
+async def place() -> tuple[int, int]:
+    return os.getpid(), (await ac.empty(1)).device.ordinal
+
+
+async def doubled(x: Any) -> Any:
+    return (await ac.to_host(x + x)) if isinstance(x, ac.DeviceArray) else 2 * x
+
+
+class Memory:
+    """What a test keeps on a worker."""
+
+    def __init__(self, *values: Any) -> None:
+        self.values = list(values)
+
+    async def add(self, value: Any) -> int:
+        self.values.append(value)
+        return len(self.values)
+
+    def all(self) -> list[Any]:
+        return self.values
+
+    async def wait(self) -> None:
+        self.values.append("waits")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.values.append("cancelled")
+            raise
+
+
+class Unpicklable(Exception):
+    def __init__(self) -> None:
+        super().__init__("kept")
+        self.lock = threading.Lock()
+
+
+def test_each_worker_is_a_process_with_one_device_of_its_own(run, cluster: Cluster):
+    found = run(cluster.run, place)
+    assert len({process for process, _ in found} | {os.getpid()}) == 3
+    assert sorted(device for _, device in found) == [0, 1]
+    assert [each.process_id for each in cluster] == [process for process, _ in found]
+
+
+def test_functions_run_on_the_loop_and_plain_ones_in_a_thread_beside_it(run, cluster: Cluster):
+    async def on_loop() -> str:
+        return asyncio.current_task() is not None and threading.current_thread().name
+
+    def beside() -> tuple[str, bool]:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return threading.current_thread().name, False
+        return threading.current_thread().name, True
+
+    loop_thread = run(cluster[0].run, on_loop)
+    name, has_loop = run(cluster[0].run, beside)
+    assert not has_loop
+    assert name != loop_thread
+
+
+def test_map_gives_results_in_the_order_of_the_items(run, cluster: Cluster):
+    assert run(cluster.map, doubled, range(7)) == [0, 2, 4, 6, 8, 10, 12]
+    assert run(cluster.map, doubled, []) == []
+
+
+def test_an_object_keeps_its_state_on_its_worker(run, cluster: Cluster):
+    async def main() -> None:
+        kept = await cluster[1].create(Memory, 1, 2)
+        assert await kept.add({"x": np.arange(3)}) == 3
+        assert [str(each) for each in await kept.all()] == ["1", "2", "{'x': array([0, 1, 2])}"]
+        assert repr(kept) == "<aiocuda.cluster.Remote Memory on worker 1>"
+
+        async def same(given: Memory) -> tuple[str, int]:
+            return type(given).__name__, len(given.values)
+
+        assert await cluster[1].run(same, kept) == ("Memory", 3)
+        with pytest.raises(ac.errors.ClusterError, match="given to worker 0, which does not have it"):
+            await cluster[0].run(same, kept)
+
+    run(main)
+
+
+def test_the_exception_of_a_worker_is_raised_with_its_place(run, cluster: Cluster):
+    async def fails(value: int) -> None:
+        raise ValueError(f"{value} is too much")
+
+    async def main() -> None:
+        with pytest.raises(ValueError, match="7 is too much") as caught:
+            await cluster[1].run(fails, 7)
+        (note,) = caught.value.__notes__
+        assert "fails() raised it on worker 1" in note
+        assert 'raise ValueError(f"{value} is too much")' in note
+
+    run(main)
+
+
+@pytest.mark.parametrize("error", [Unpicklable, SystemExit, KeyboardInterrupt])
+def test_an_exception_that_cannot_come_is_told_in_words(run, cluster: Cluster, error: type[BaseException]):
+    def fails() -> None:
+        raise error
+
+    async def main() -> None:
+        with pytest.raises(ac.errors.RemoteError, match=error.__name__) as caught:
+            await cluster[0].run(fails)
+        assert caught.value.worker == 0
+        assert "raise error" in caught.value.traceback
+        assert await cluster[0].run(doubled, 1) == 2  # the worker goes on
+
+    run(main)
+
+
+def test_what_cannot_be_pickled_is_refused_and_nothing_is_lost(run, cluster: Cluster):
+    lock = threading.Lock()
+
+    def holds_a_lock() -> bool:
+        return lock.locked()
+
+    async def main() -> None:
+        with pytest.raises(ac.errors.ArgumentTypeError, match=r"holds_a_lock\(\), with its arguments, cannot be sent"):
+            await cluster[0].run(holds_a_lock)
+        with pytest.raises(ac.errors.ArgumentTypeError, match="the result of the function cannot be sent"):
+            await cluster[0].run(lambda: threading.Lock())
+        with pytest.raises(ac.errors.ArgumentTypeError, match="an operation is not pickled"):
+            await cluster[0].run(doubled, ac.ones(3))
+        assert cluster[0]._process.calls.in_words() == ""
+
+    run(main)
+
+
+def test_cancelling_an_await_cancels_the_function_on_the_worker(run, cluster: Cluster):
+    async def main() -> None:
+        kept = await cluster[0].create(Memory)
+        async with anyio.create_task_group() as group:
+            group.start_soon(kept.wait)
+            while await kept.all() != ["waits"]:
+                await anyio.lowlevel.checkpoint()
+            assert "Memory.wait() (for " in repr(cluster[0])
+            group.cancel_scope.cancel()
+        while await kept.all() != ["waits", "cancelled"]:
+            await anyio.lowlevel.checkpoint()
+
+    run(main)
+
+
+def test_one_call_that_fails_cancels_the_others(run, cluster: Cluster):
+    async def main() -> None:
+        waits = await cluster[0].create(Memory)
+
+        async def fail_once_it_waits() -> None:
+            while await waits.all() != ["waits"]:
+                await anyio.lowlevel.checkpoint()
+            raise LookupError("the other one")
+
+        with pytest.raises(LookupError, match="the other one"):
+            await side_by_side([waits.wait, fail_once_it_waits], "call")
+        while await waits.all() != ["waits", "cancelled"]:
+            await anyio.lowlevel.checkpoint()
+
+    run(main)
+
+
+def test_an_object_ends_on_the_worker_when_nobody_has_it(run, cluster: Cluster):
+    class Told:
+        def __init__(self, told: list[str]) -> None:
+            weakref.finalize(self, told.append, "ended")
+
+    async def make(told: Memory) -> Any:
+        return Told(told.values)
+
+    async def main() -> None:
+        told = await cluster[0].create(Memory)
+        kept = await cluster[0].create(make, told)
+        assert await told.all() == []
+        del kept
+        while await told.all() != ["ended"]:
+            await anyio.lowlevel.checkpoint()
+
+    run(main)
+
+
+def test_a_worker_that_is_none_is_an_error_that_counts(cluster: Cluster):
+    with pytest.raises(ac.errors.ArgumentIndexError, match="worker 2 was asked for; the cluster has 2"):
+        cluster[2]
+    assert len(cluster) == 2
+    assert cluster[-1] is cluster[1]
+    assert repr(cluster) == "<aiocuda.cluster.Cluster of 2 workers with 1 GPUs each, all well>"
+
+
+def test_results_of_dataclasses_come_as_they_are(run, cluster: Cluster):
+    @dataclasses.dataclass
+    class Pair:
+        one: int
+        two: list[str]
+
+    assert run(cluster[0].run, doubled, 21) == 42
+    pair = run(cluster[0].run, lambda given: given, Pair(1, ["x"]))
+    assert (pair.one, pair.two) == (1, ["x"])
