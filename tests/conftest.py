@@ -133,7 +133,7 @@ _file_begun: Path | None = None
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
+def pytest_runtest_protocol(item: pytest.Item) -> None:
     """Before each file: tests of earlier files may have imported a framework, whose objects stay."""
     global _file_begun
     if item.path == _file_begun:
