@@ -24,7 +24,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 BUILD_INPUTS := pyproject.toml CMakeLists.txt $(shell find cmake native emulator examples/mlp -type f \
 	-not -path '*/tests/*' -not -path '*/__pycache__/*')
 
-.PHONY: help demo serve test soak check check-python check-format-cpp check-tidy-cpp check-instructions check-cpp \
+.PHONY: help demo serve test soak check check-python check-format-cpp check-tidy-cpp check-instructions check-cpp check-site \
 	test-address test-thread docs wheels bench bench-instructions bench-growth clean
 
 help:
@@ -34,7 +34,7 @@ help:
 	@echo "make soak    long runs: ten thousand random programs, then everything at once for ten minutes"
 	@echo "make check   formatting, types, rooms, C++ unit tests under sanitizers, documentation"
 	@echo "make test-address, make test-thread   the test suite with the native code under a sanitizer"
-	@echo "make docs    the documentation, into build/docs/html"
+	@echo "make docs    the documentation, into build/docs/html; make check-site looks at it in a browser"
 	@echo "make wheels  a wheel for each Python of this machine, each tried in an empty environment, into dist"
 	@echo "make bench   the benchmarks"
 	@echo "make bench-instructions   what a launch and an await cost in instructions (needs valgrind)"
@@ -58,7 +58,7 @@ soak: $(STAMPS)/built $(STAMPS)/test
 	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) AIOCUDA_HYPOTHESIS=long $(BIN)/python -m pytest --timeout 0 tests/ordering tests/arrays tests/signature
 	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) AIOCUDA_SOAK_S=$${AIOCUDA_SOAK_S:-600} $(BIN)/python -m pytest -m soak tests/soak
 
-check: check-python check-format-cpp check-tidy-cpp check-instructions check-cpp docs
+check: check-python check-format-cpp check-tidy-cpp check-instructions check-cpp check-site
 	@echo "make check: all passed"
 
 check-python: $(STAMPS)/built $(STAMPS)/test $(STAMPS)/check
@@ -124,6 +124,10 @@ docs: $(STAMPS)/built $(STAMPS)/docs
 	AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) $(BIN)/sphinx-build --fail-on-warning --keep-going --quiet \
 	  -b html -d build/docs/doctrees docs build/docs/html
 	@echo "documentation: build/docs/html/index.html"
+
+# In a browser: whole pages at two widths, links, pictures, light and dark, the search.
+check-site: docs $(STAMPS)/test $(STAMPS)/browser
+	AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) AIOCUDA_SITE=build/docs/html $(BIN)/python -m pytest --quiet tests/site
 
 wheels: $(STAMPS)/venv
 	@$(BIN)/python packaging/wheels.py $(WHEEL_ARGUMENTS)

@@ -22,6 +22,7 @@ extensions = [
 ]
 html_theme = "furo"
 html_title = f"aiocuda {release}"
+html_favicon = "static/icon.svg"
 html_static_path = ["static"]
 html_css_files = ["pages.css"]
 exclude_patterns = ["_build"]

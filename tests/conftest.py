@@ -10,6 +10,7 @@ import functools
 import gc
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -42,6 +43,7 @@ from aiocuda._loops import trio as trio_port
 
 ROOT = Path(__file__).parents[1]
 QUEUES = 32  # of a device, as was asked above
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 PLACES = 256  # for branches of graphs: more than the streams and graphs of other libraries that tests leave
 
 # AIOCUDA_HYPOTHESIS=long for a night's run.
@@ -257,6 +259,22 @@ Run = functools.partial[Any]  # with the name of the loop, and then the function
 
 def run_on(loop: str, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
     return anyio.run(function, *arguments, **BACKENDS[loop])
+
+
+@pytest.fixture(scope="module")  # while it lives, an event loop of its own runs in this thread
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as running:
+        own = Path(running.chromium.executable_path)
+        system = next(filter(None, map(shutil.which, BROWSERS)), None)
+        if not own.exists() and system is None:
+            pytest.skip("there is no Chromium here, and make .venv/.stamps/browser could not install one")
+        opened = running.chromium.launch(
+            executable_path=None if own.exists() else system,
+            args=["--no-sandbox"],  # a container has no namespaces of users
+        )
+        yield opened
+        opened.close()
 
 
 @pytest.fixture(params=list(BACKENDS))
