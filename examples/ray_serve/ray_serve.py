@@ -27,7 +27,7 @@ class Doubler:
 
     def __init__(self) -> None:
         self.twice = ac.kernel(SOURCE, "twice")
-        self.double = ac.batched(self.double_all, max_size=64, max_wait_ms=2)  # one queue for each replica
+        self.double = ac.batched(max_size=64, max_wait_ms=2)(self.double_all)  # one queue for each replica
 
     def double_all(self, values: list[float]) -> Any:
         """Describe a batch: an upload, a launch and a download."""

@@ -22,6 +22,7 @@ IN_FUNCTIONS = {
     "nvmath",
     "nvtx",
     "opentelemetry",
+    "perfetto",
     "ray",
     "rich",
     "rmm",
