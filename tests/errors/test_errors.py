@@ -87,8 +87,8 @@ EXAMPLES = {
     ),
     errors.WorkerLostError: (
         errors.WorkerLostError(2, "step()", "it has not answered for 30.1 s"),
-        "worker 2 is lost (it has not answered for 30.1 s), and step() did not end; `await cluster.restart(2)` gives it "
-        "a fresh process",
+        "worker 2 is lost (it has not answered for 30.1 s), and step() did not end; `await cluster.restart(2)` gives "
+        "it a fresh process",
     ),
     errors.RemoteError: (
         errors.RemoteError(2, "step()", "SystemExit: 3", "Traceback (most recent call last): ..."),
