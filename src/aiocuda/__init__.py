@@ -137,6 +137,7 @@ from aiocuda.errors import ArgumentValueError as ArgumentValueError
 from aiocuda.errors import CancelledError as CancelledError
 from aiocuda.errors import CaptureError as CaptureError
 from aiocuda.errors import ClosedError as ClosedError
+from aiocuda.errors import ClusterError as ClusterError
 from aiocuda.errors import CollectiveError as CollectiveError
 from aiocuda.errors import CompilationError as CompilationError
 from aiocuda.errors import DeadlineError as DeadlineError
@@ -161,9 +162,11 @@ from aiocuda.errors import OutOfMemoryError as OutOfMemoryError
 from aiocuda.errors import OwnershipError as OwnershipError
 from aiocuda.errors import QueueFullError as QueueFullError
 from aiocuda.errors import RaceError as RaceError
+from aiocuda.errors import RemoteError as RemoteError
 from aiocuda.errors import SignatureError as SignatureError
 from aiocuda.errors import StoppingError as StoppingError
 from aiocuda.errors import UndeclaredKernelError as UndeclaredKernelError
+from aiocuda.errors import WorkerLostError as WorkerLostError
 
 __all__ = [
     "ALL_COMPLETED",
@@ -180,6 +183,7 @@ __all__ = [
     "CancelledError",
     "CaptureError",
     "ClosedError",
+    "ClusterError",
     "CollectiveError",
     "CompilationError",
     "CompileOptions",
@@ -239,6 +243,7 @@ __all__ = [
     "Preview",
     "QueueFullError",
     "RaceError",
+    "RemoteError",
     "ReturnWhen",
     "RoundRobin",
     "SchedulingPolicy",
@@ -250,6 +255,7 @@ __all__ = [
     "StreamWait",
     "Tracing",
     "UndeclaredKernelError",
+    "WorkerLostError",
     "algorithms",
     "arange",
     "as_completed",

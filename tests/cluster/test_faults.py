@@ -253,6 +253,34 @@ def test_the_cluster_uses_a_ray_that_is_there_and_says_what_it_lacks(run_once, w
     assert run_once(lambda: well[0].run(lambda: 1)) == 1  # Ray goes on
 
 
+def test_a_start_that_is_cancelled_leaves_nothing_reserved(run, well: Cluster):
+    from ray.util import placement_group_table
+
+    async def main() -> None:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            async with start(workers=1):
+                pytest.fail("it was cancelled")
+        with anyio.CancelScope() as scope:  # one that waits for a GPU
+            async with anyio.create_task_group() as group:
+                group.start_soon(enter)
+                while "PENDING" not in states():
+                    await anyio.lowlevel.checkpoint()
+                scope.cancel()
+
+    async def enter() -> None:
+        async with start(workers=1):
+            pytest.fail("there is no GPU for it")
+
+    def states() -> list[str]:
+        return [each["state"] for each in placement_group_table().values()]
+
+    run(main)
+    while "PENDING" in states():
+        pass
+    assert states().count("CREATED") == 1  # the cluster's own
+
+
 def test_without_ray_the_error_says_how_to_install_it(run, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
 

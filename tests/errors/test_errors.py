@@ -85,6 +85,15 @@ EXAMPLES = {
         "the service ended before all accepted work was done; after 2.5 s this was left: embed: 3 items wait, and 2 "
         "are in batches under way; device 0: stream 4. Give lifespan() a longer drain_s, or items less time",
     ),
+    errors.WorkerLostError: (
+        errors.WorkerLostError(2, "step()", "it has not answered for 30.1 s"),
+        "worker 2 is lost (it has not answered for 30.1 s), and step() did not end; `await cluster.restart(2)` gives "
+        "it a fresh process",
+    ),
+    errors.RemoteError: (
+        errors.RemoteError(2, "step()", "SystemExit: 3", "Traceback (most recent call last): ..."),
+        "step() failed on worker 2: SystemExit: 3",
+    ),
     errors.RaceError: (errors.RaceError(["one and another"]), "1 race on the device:\n- one and another"),
     errors.KernelCheckError: (
         errors.KernelCheckError(["a line"]),

@@ -22,6 +22,8 @@ IN_FUNCTIONS = {
     "nvmath",
     "nvtx",
     "opentelemetry",
+    "perfetto",
+    "perfetto",
     "ray",
     "rich",
     "rmm",

@@ -161,7 +161,6 @@ class Cluster:
         for each in self._processes:
             each.lose("the cluster has ended")
             each.end()
-        ray.unreserve(self._reserved)
 
 
 @asynccontextmanager
@@ -210,19 +209,24 @@ async def start(
     emulated = workers * gpus if runtime.driver_info().is_emulated else None
     # The system ends Ray's processes when the thread that started them ends: it is kept, for that.
     thread = concurrent.futures.ThreadPoolExecutor(1, "aiocuda-ray")
-    cluster: Cluster | None = None
-    has_started = False
+    starting = thread.submit(ray.start, emulated, dict(ray_options or {}))
+    reserving = making = None
     try:
-        has_started = await wait_for(thread.submit(ray.start, emulated, dict(ray_options or {})))
-        reserved = await in_thread(ray.reserve, workers, gpus, begins_within_s)
-        cluster = await in_thread(Cluster, reserved, workers, gpus, answers_within_s, begins_within_s)
+        await wait_for(starting)
+        reserving = thread.submit(ray.reserve, workers, gpus)
+        reserved = await wait_for(reserving)
+        await in_thread(ray.wait_for_room, reserved, workers, gpus, begins_within_s)
+        making = thread.submit(Cluster, reserved, workers, gpus, answers_within_s, begins_within_s)
+        cluster = await wait_for(making)
         await side_by_side([each._process.begin for each in cluster], "beginning")
         yield cluster
     finally:
-        # A cancelled task cannot wait; this takes some milliseconds, and a second or two if Ray ends.
-        if cluster is not None:
-            cluster._end()
-        if has_started:
+        # A cancelled task cannot wait, so this blocks: for some milliseconds, and a second or two if Ray ends.
+        if making is not None and making.exception() is None:
+            making.result()._end()
+        if reserving is not None and reserving.exception() is None:
+            ray.unreserve(reserving.result())
+        if starting.exception() is None and starting.result():
             thread.submit(ray.stop).result()
         thread.shutdown()
 

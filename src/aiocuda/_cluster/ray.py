@@ -16,7 +16,7 @@ from aiocuda.errors import ArgumentTypeError, ArgumentValueError, ClusterError, 
 
 __all__ = [
     "Actor", "cancel", "dumps", "future_of", "gpus_of_this_process", "is_cancelled", "is_gone", "kill",
-    "node_address", "node_id", "require", "reserve", "start", "start_actor", "stop", "unreserve",
+    "node_address", "node_id", "require", "reserve", "start", "start_actor", "stop", "unreserve", "wait_for_room",
 ]  # fmt: skip
 
 _INSTALL: Final = 'pip install "aiocuda[ray]"'
@@ -70,8 +70,16 @@ def stop() -> None:
     require().shutdown()
 
 
-def reserve(workers: int, gpus: int, timeout_s: float) -> Any:
-    """Reserve the devices of all workers, or none.
+def reserve(workers: int, gpus: int) -> Any:
+    """Ask for the devices of all workers; return the placement group, which may still wait for them."""
+    require()
+    from ray.util.placement_group import placement_group
+
+    return placement_group([{"GPU": gpus}] * workers, strategy="PACK")
+
+
+def wait_for_room(group: Any, workers: int, gpus: int, timeout_s: float) -> None:
+    """Block until the devices were reserved.
 
     Raises
     ------
@@ -79,17 +87,12 @@ def reserve(workers: int, gpus: int, timeout_s: float) -> Any:
         There are not so many that are free.
     """
     ray = require()
-    from ray.util.placement_group import placement_group, remove_placement_group
-
-    group = placement_group([{"GPU": gpus}] * workers, strategy="PACK")
     if not group.wait(timeout_s):
-        remove_placement_group(group)
         there, free = (found.get("GPU", 0) for found in (ray.cluster_resources(), ray.available_resources()))
         raise ClusterError(
             f"{workers} workers with {gpus} GPUs each were asked for; Ray has {there:g} GPUs, and {free:g} are "
             f"free; it did not find room within {timeout_s:g} s"
         )
-    return group
 
 
 def unreserve(group: Any) -> None:
