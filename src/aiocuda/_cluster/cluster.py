@@ -73,6 +73,16 @@ class Cluster:
         """Call a function on all workers at the same time; return the results in the order of the workers.
 
         If one call fails, the others are cancelled. Otherwise as `Worker.run`.
+
+        Parameters
+        ----------
+        function, *args, **kwargs
+            As for `Worker.run`.
+
+        Returns
+        -------
+        list
+            The result of each worker, by its number.
         """
 
         def of(worker: Worker) -> Callable[[], Awaitable[Any]]:
@@ -89,6 +99,18 @@ class Cluster:
 
         Each worker has one item at a time, and takes the next one when it is done with it. If one call fails, the
         others are cancelled, and no further item is taken. Otherwise as `Worker.run`.
+
+        Parameters
+        ----------
+        function
+            Called with one item. An async function runs on a worker's event loop, any other one in a thread there.
+        items
+            All of them are taken before the first call.
+
+        Returns
+        -------
+        list
+            The result of each item, in their order.
         """
         left = deque(enumerate(items))
         results: dict[int, Any] = {}
@@ -111,6 +133,11 @@ class Cluster:
         ----------
         timeout_s
             How long it may take until all have joined, in seconds.
+
+        Returns
+        -------
+        ClusterGroup
+            For ``async with``; given as an argument, it is each worker's own `Group`.
 
         Raises
         ------
