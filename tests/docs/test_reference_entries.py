@@ -333,7 +333,8 @@ EXAMPLES = [entry for entry in ENTRIES if ">>>" in entry.text]
 
 
 @pytest.mark.parametrize("entry", EXAMPLES, ids=lambda entry: entry.name)
-def test_examples_of_docstrings_print_what_they_say(entry):
+def test_examples_of_docstrings_print_what_they_say(entry, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where an example writes its files
     test = doctest.DocTestParser().get_doctest(entry.text, {}, entry.name, None, None)
     told = io.StringIO()
     doctest.DocTestRunner(optionflags=doctest.ELLIPSIS, verbose=False).run(test, out=told.write)

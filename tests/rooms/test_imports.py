@@ -23,7 +23,6 @@ IN_FUNCTIONS = {
     "nvtx",
     "opentelemetry",
     "perfetto",
-    "perfetto",
     "ray",
     "rich",
     "rmm",
