@@ -65,11 +65,14 @@ def test_every_page_with_python_code_has_examples_that_run():
 @pytest.mark.parametrize("page", [pytest.param(page, id=name_of(page), marks=needs_of(page)) for page in PAGES])
 def test_examples_of_the_page_run_and_print_what_it_says(page):
     names: dict[str, object] = {"__name__": "__main__"}
-    for example in examples_of(page):
-        printed = io.StringIO()
-        # Blank lines before, so that a traceback names the page's own line.
-        code = compile("\n" * example.line + example.source, str(page), "exec")
-        with contextlib.redirect_stdout(printed):
-            exec(code, names)
-        if example.output is not None:
-            assert printed.getvalue() == example.output
+    try:
+        for example in examples_of(page):
+            printed = io.StringIO()
+            # Blank lines before, so that a traceback names the page's own line.
+            code = compile("\n" * example.line + example.source, str(page), "exec")
+            with contextlib.redirect_stdout(printed):
+                exec(code, names)
+            if example.output is not None:
+                assert printed.getvalue() == example.output
+    finally:
+        names.clear()  # FastAPI, for one, keeps functions, and these keep all names of the page
