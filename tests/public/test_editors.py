@@ -32,8 +32,8 @@ KINDS = {
     "future": {"result", "done", "cancel", "within"},
     "double": {"compile", "occupancy", "attributes", "signature"},
 }
-# jedi does not read what scikit-build's editable installs put in the place of Python's loaders: so it is given a Python
-# without them, and the folders, as if aiocuda had been installed from a wheel.
+# An editable install replaces Python's loaders, and jedi does not read what it puts there. So jedi gets a Python
+# without the install, and the folders, as a wheel would have them.
 PROJECT = jedi.Project(SOURCE, sys_path=[str(SOURCE), *site.getsitepackages()])
 PYTHON = jedi.create_environment(sys._base_executable, safe=False)
 

@@ -63,7 +63,8 @@ def _name(function: Callable[..., Any]) -> str:
 async def side_by_side(functions: Sequence[Callable[[], Awaitable[T]]], name: str) -> list[T]:
     """Run functions as tasks of their own; return their results in order.
 
-    If one fails, or the wait is cancelled, the others are cancelled. All have ended when this raises or returns.
+    If one fails, the others are cancelled, and its error is raised once all have ended. If the wait is cancelled, all
+    are cancelled, and end soon after.
     """
     results: dict[int, T] = {}
     errors: list[Exception] = []

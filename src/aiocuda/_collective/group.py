@@ -234,8 +234,7 @@ class Group:
         """Bring the arrays of all ranks together; each rank gets all of them.
 
         Otherwise as `all_reduce`. Results are of shape ``(size, *x.shape)``. `x` may be the part of `out` that its rank
-        fills. Without `out`, `x` is an array and no
-        operation, as its shape must be known.
+        fills. Without `out`, `x` is an array and no operation, as its shape must be known.
 
         Parameters
         ----------
@@ -253,8 +252,7 @@ class Group:
         """Join the arrays of all ranks, item by item; each rank gets its part of the result.
 
         Otherwise as `all_reduce`. The first axis is cut into `size` parts, and rank n gets the n-th, which `out` may
-        be. Without `out`, `x`
-        is an array and no operation, as its shape must be known.
+        be. Without `out`, `x` is an array and no operation, as its shape must be known.
 
         Parameters
         ----------

@@ -83,7 +83,7 @@ class SignatureError(ArgumentValueError):
     Parameters
     ----------
     message
-        What was asked, what was found, what to do.
+        It names the request, the finding, and a way out.
     line
         Line of the source, from 1; 0 where no line is to blame.
 

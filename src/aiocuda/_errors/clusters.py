@@ -13,7 +13,7 @@ class ClusterError(AiocudaError):
     Parameters
     ----------
     reason
-        What was asked, what was found, what to do.
+        It names the request, the finding, and a way out.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class WorkerLostError(AiocudaError):
     worker
         Its number.
     doing
-        What it was asked to do, in words.
+        The task of the worker, in words.
     reason
         What happened to it.
 
@@ -68,7 +68,7 @@ class RemoteError(AiocudaError):
     worker
         The worker's number.
     doing
-        What it was asked to do, in words.
+        The task of the worker, in words.
     error
         The exception there: its type, and what it says.
     traceback
