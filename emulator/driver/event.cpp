@@ -25,11 +25,11 @@ void Event::record(Stream& stream) {
   auto record = std::make_shared<EventRecord>();
   const auto shared = begin_shared(*record);
   // Where the work is dropped, the shared record passes with it.
-  record->ticket =
-      stream.enqueue([time = std::shared_ptr<std::atomic<std::int64_t>>(record, &record->passed_at_ns), shared] {
+  record->ticket = stream.enqueue_with_ticket(
+      Stream::work_of([time = std::shared_ptr<std::atomic<std::int64_t>>(record, &record->passed_at_ns), shared] {
         time->store(now_ns(), std::memory_order_release);
         if (shared) shared->pass();
-      });
+      }));
   const std::lock_guard lock(mutex_);
   record_ = std::move(record);
 }

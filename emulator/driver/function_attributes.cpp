@@ -18,13 +18,6 @@ FunctionAttributes::FunctionAttributes(const KernelDescription& kernel)
       cluster{static_cast<int>(kernel.cluster.x), static_cast<int>(kernel.cluster.y),
               static_cast<int>(kernel.cluster.z)} {}
 
-// All 0 unless each extent is known: a program sets one after the other.
-abi::Dim3 FunctionAttributes::required_cluster() const noexcept {
-  const abi::Dim3 extents{static_cast<unsigned>(cluster[0].load()), static_cast<unsigned>(cluster[1].load()),
-                          static_cast<unsigned>(cluster[2].load())};
-  return extents.x != 0 && extents.y != 0 && extents.z != 0 ? extents : abi::Dim3{};
-}
-
 CUresult get_attribute(const KernelDescription& kernel, const FunctionAttributes& attributes,
                        CUfunction_attribute attribute, int& value) {
   switch (static_cast<int>(attribute)) {

@@ -78,7 +78,7 @@ CUresult record(const LaunchRequests& requests, Stream& stream) {
   return CUDA_SUCCESS;
 }
 
-CUresult launch_in(Stream& stream, const std::shared_ptr<Function>& function, LaunchShape shape,
+CUresult launch_in(Stream& stream, std::shared_ptr<Function>&& function, LaunchShape shape,
                    std::span<const CUlaunchAttribute> attributes, void** parameters, void** extra) {
   LaunchRequests requests;
   for (const CUlaunchAttribute& each : attributes) {
@@ -91,9 +91,9 @@ CUresult launch_in(Stream& stream, const std::shared_ptr<Function>& function, La
   });
   if (captured) return *captured == CUDA_SUCCESS ? record(requests, stream) : *captured;
   if (const CUresult error = stream.context().pass_gate()) return error;
-  auto work = std::make_unique<LaunchWork>(function, shape, priority);
-  if (const CUresult error = copy_arguments(function->description(), parameters, extra, work->arguments().values()))
-    return error;
+  const KernelDescription& kernel = function->description();
+  auto work = std::make_unique<LaunchWork>(std::move(function), shape, priority);
+  if (const CUresult error = copy_arguments(kernel, parameters, extra, work->arguments().values())) return error;
   if (injection::strikes(injection::Kind::launch, stream.context().device())) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
   stream.enqueue(std::move(work));
   return record(requests, stream);
@@ -108,7 +108,8 @@ CUresult launch(CUfunction handle, CUstream stream_handle, const LaunchShape& sh
   std::shared_ptr<Stream> stream;
   if (const CUresult error = resolve_stream(stream_handle, stream)) return error;
   if (&function->context() != &stream->context()) return CUDA_ERROR_INVALID_HANDLE;
-  const CUresult result = launch_in(*stream, function, shape, {attributes, attribute_count}, parameters, extra);
+  const CUresult result =
+      launch_in(*stream, std::move(function), shape, {attributes, attribute_count}, parameters, extra);
   if (result != CUDA_SUCCESS) capture::spoil(*stream);
   return result;
 }

@@ -44,10 +44,6 @@ CUresult read_cluster(const CUlaunchAttributeValue& value, abi::Dim3& cluster) {
   return CUDA_SUCCESS;
 }
 
-abi::Dim3 cluster_of(const Function& function, const abi::Dim3& asked) noexcept {
-  return asked.x != 0 ? asked : function.attributes().required_cluster();
-}
-
 CUresult check_cluster(const Function& function, const abi::Dim3& asked) {
   const abi::Dim3 required = function.attributes().required_cluster();
   const bool differs = asked.x != required.x || asked.y != required.y || asked.z != required.z;
@@ -79,10 +75,11 @@ CUresult check_shape(const Function& function, const LaunchShape& shape) {
   }
   const auto allowed = static_cast<std::size_t>(function.attributes().max_dynamic_shared_bytes.load());
   if (shape.dynamic_shared_bytes > allowed) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult error = check_cluster(function, shape.cluster)) return error;
-  const abi::Dim3 cluster = cluster_of(function, shape.cluster);
-  if (cluster.x != 0 && (grid_x % cluster.x != 0 || grid_y % cluster.y != 0 || grid_z % cluster.z != 0))
-    return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+  if (const abi::Dim3 cluster = cluster_of(function, shape.cluster); cluster.x != 0) {
+    if (const CUresult error = check_cluster(function, shape.cluster)) return error;
+    if (grid_x % cluster.x != 0 || grid_y % cluster.y != 0 || grid_z % cluster.z != 0)
+      return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+  }
   if (shape.cooperative) {
     const auto resident = static_cast<std::uint64_t>(active_blocks_per_multiprocessor(kernel, static_cast<int>(threads),
                                                                                       shape.dynamic_shared_bytes)) *
@@ -131,15 +128,15 @@ CUresult copy_arguments(const KernelDescription& kernel, void** parameters, void
 LaunchWork::LaunchWork(std::shared_ptr<Function> function, const LaunchShape& shape, int priority)
     : function_(std::move(function)),
       priority_(priority),
-      arguments_(function_->description()),
-      launch_{shape.grid, shape.block, shape.dynamic_shared_bytes, arguments_.pointers(),
-              cluster_of(*function_, shape.cluster)},
       cooperative_(shape.cooperative),
-      recording_(checking::checker() != nullptr ? std::make_unique<checking::Recording>() : nullptr) {}
+      launch_{shape.grid, shape.block, shape.dynamic_shared_bytes, nullptr, cluster_of(*function_, shape.cluster)},
+      recording_(checking::checker() != nullptr ? std::make_unique<checking::Recording>() : nullptr),
+      arguments_(function_->description()) {
+  launch_.arguments = arguments_.pointers();
+}
 
-static_assert(alignof(LaunchWork) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__);
-void* LaunchWork::operator new(std::size_t) { return Recycled<sizeof(LaunchWork)>::take(); }
-void LaunchWork::operator delete(void* memory) noexcept { Recycled<sizeof(LaunchWork)>::give(memory); }
+void* LaunchWork::operator new(std::size_t) { return Recycled<LaunchWork>::take(); }
+void LaunchWork::operator delete(void* memory) noexcept { Recycled<LaunchWork>::give(memory); }
 
 void LaunchWork::run() {
   Context& context = function_->context();

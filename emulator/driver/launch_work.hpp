@@ -31,7 +31,9 @@ CUresult check_shape(const Function& function, const LaunchShape& shape);
 // CLUSTER_DIMENSION of a launch. INVALID_VALUE where an extent is 0.
 CUresult read_cluster(const CUlaunchAttributeValue& value, abi::Dim3& cluster);
 // The clusters of a launch that asks for `asked`; all 0: none.
-abi::Dim3 cluster_of(const Function& function, const abi::Dim3& asked) noexcept;
+inline abi::Dim3 cluster_of(const Function& function, const abi::Dim3& asked) noexcept {
+  return asked.x != 0 ? asked : function.attributes().required_cluster();
+}
 // INVALID_CLUSTER_SIZE: larger than allowed, or other than the function's own.
 CUresult check_cluster(const Function& function, const abi::Dim3& asked);
 
@@ -49,16 +51,17 @@ class Arguments {
 
  private:
   static constexpr std::size_t alignment = 64;  // of the vector types a parameter may hold
-  std::array<std::byte, 384> small_;
-  std::unique_ptr<std::byte[]> large_;
   std::byte* values_;
   void** pointers_;
+  std::unique_ptr<std::byte[]> large_;
+  std::array<std::byte, 384> small_;
 };
 
 // Reads the arguments as cuLaunchKernel is given them: as pointers, or as a packed buffer among the extra options.
 CUresult copy_arguments(const KernelDescription& kernel, void** parameters, void** extra, std::byte* values);
 
-class LaunchWork final : public Work, private Pieces {
+// One thread writes it and another one reads it, so what both touch is on few cache lines, at its beginning.
+class alignas(64) LaunchWork final : public Work, private Pieces {
  public:
   LaunchWork(std::shared_ptr<Function> function, const LaunchShape& shape, int priority);
   static void* operator new(std::size_t bytes);
@@ -80,12 +83,12 @@ class LaunchWork final : public Work, private Pieces {
 
   const std::shared_ptr<Function> function_;
   int priority_;
-  Arguments arguments_;
-  const abi::Launch launch_;
   const bool cooperative_;
+  abi::Launch launch_;
   graph::Environment* environment_ = nullptr;             // of the graph that runs this; null: of none
   const std::unique_ptr<checking::Recording> recording_;  // null where races are not looked for
   std::unique_ptr<checking::LaunchChecker> checker_;      // of each run; null where nothing is checked
+  Arguments arguments_;
 };
 
 }  // namespace aiocuda::emulator

@@ -24,7 +24,13 @@ struct FunctionAttributes {
   std::array<std::atomic<int>, 3> cluster{};
   std::atomic<bool> allows_non_portable_cluster{false};
   std::atomic<int> cluster_scheduling{0};
-  abi::Dim3 required_cluster() const noexcept;
+  // All 0 unless each extent is known: a program sets one after the other.
+  abi::Dim3 required_cluster() const noexcept {
+    const abi::Dim3 extents{static_cast<unsigned>(cluster[0].load(std::memory_order_relaxed)),
+                            static_cast<unsigned>(cluster[1].load(std::memory_order_relaxed)),
+                            static_cast<unsigned>(cluster[2].load(std::memory_order_relaxed))};
+    return extents.x != 0 && extents.y != 0 && extents.z != 0 ? extents : abi::Dim3{};
+  }
   explicit FunctionAttributes(const KernelDescription& kernel);
 };
 

@@ -104,12 +104,18 @@ class Stream : public std::enable_shared_from_this<Stream> {
   // Submits work: behind all earlier work of this stream and, for blocking streams and the legacy
   // default stream, behind each other's, as CUDA orders them. Returns at once. Every submission of
   // every API function goes through here, unless a capture takes it (capture/capture.hpp).
-  Ticket enqueue(std::unique_ptr<Work> work);
+  void enqueue(std::unique_ptr<Work> work);
+  // The same, for who waits for it: the point just after that work.
+  Ticket enqueue_with_ticket(std::unique_ptr<Work> work);
 
-  // The same for a callable: `stream->enqueue([=] { std::memcpy(...); })`.
+  // Work that is a callable: `stream->enqueue([=] { std::memcpy(...); })`.
+  template <typename Callable>
+  static std::unique_ptr<Work> work_of(Callable&& callable) {
+    return std::make_unique<CallableWork<std::decay_t<Callable>>>(std::forward<Callable>(callable));
+  }
   template <typename Callable, typename = std::enable_if_t<std::is_invocable_v<std::decay_t<Callable>&>>>
-  Ticket enqueue(Callable&& callable) {
-    return enqueue(std::make_unique<CallableWork<std::decay_t<Callable>>>(std::forward<Callable>(callable)));
+  void enqueue(Callable&& callable) {
+    enqueue(work_of(std::forward<Callable>(callable)));
   }
 
   // Work that is submitted from now on comes after that point of another stream.
@@ -156,7 +162,11 @@ class Stream : public std::enable_shared_from_this<Stream> {
     Callable callable_;
   };
 
-  Ticket append(std::unique_ptr<Work> work, std::vector<checking::Point> after = {});
+  struct Place {
+    std::uint64_t position;
+    checking::Point point;  // null where nothing is checked
+  };
+  Place append(std::unique_ptr<Work> work, const std::vector<checking::Point>* after = nullptr);
   void run(Work& work);
   void go_wrong_as_planned();
   void wait_for_others();
@@ -177,9 +187,13 @@ class Stream : public std::enable_shared_from_this<Stream> {
   const std::unique_ptr<checking::Checker::Lane> lane_;  // null where nothing is checked
   const std::unique_ptr<Shuffle> shuffle_;               // null where nothing is shuffled
 
-  std::unique_ptr<Work> taken_;  // the stream's thread has taken these, and runs them next
+  // Each of these groups on a cache line that the other threads write seldom. First, what the stream's thread writes.
+  alignas(64) std::unique_ptr<Work> taken_;  // its thread has taken these, and runs them next
+  std::atomic<std::uint64_t> completed_{0};
+  std::atomic<int> waiters_{0};
 
-  std::mutex mutex_;
+  // What those who submit write, and all else.
+  alignas(64) std::mutex mutex_;
   std::condition_variable work_ready_;
   std::condition_variable progress_;
   std::unique_ptr<Work> first_;  // these wait to be taken
@@ -189,9 +203,7 @@ class Stream : public std::enable_shared_from_this<Stream> {
   bool thread_started_ = false;
   bool closed_ = false;
   bool parked_ = false;
-  std::atomic<int> waiters_{0};
   std::atomic<std::uint64_t> submitted_{0};
-  std::atomic<std::uint64_t> completed_{0};
 
   mutable std::mutex attributes_mutex_;
   CUstreamAttrValue synchronisation_policy_{};

@@ -172,8 +172,8 @@ CUresult Executable::start(const std::shared_ptr<Stream>& stream) {
   change_memory(*stream);
   EventBindings bindings = bind_events();
   const std::vector<EventBindings::Record> records = bindings.records;
-  last_launch_ =
-      stream->enqueue(std::make_unique<ReplayWork>(plan_, *stream, std::move(bindings), handle_for_device()));
+  last_launch_ = stream->enqueue_with_ticket(
+      std::make_unique<ReplayWork>(plan_, *stream, std::move(bindings), handle_for_device()));
   plan_was_launched_ = uploaded_ = true;
   auto record = records.begin();
   for (const Index node : plan_->events) {
@@ -229,8 +229,8 @@ Ticket Executable::launch_beside(Context& context, std::shared_ptr<Environment> 
                                                least_stream_priority, Stream::Kind::ordinary);
   context.add_stream(stream);
   const std::lock_guard lock(mutex_);
-  Ticket ticket = stream->enqueue(std::make_unique<ReplayWork>(plan_, *stream, EventBindings{}, handle_for_device(),
-                                                               shared_from_this(), std::move(parent)));
+  Ticket ticket = stream->enqueue_with_ticket(std::make_unique<ReplayWork>(
+      plan_, *stream, EventBindings{}, handle_for_device(), shared_from_this(), std::move(parent)));
   stream->enqueue([stream = stream.get()] { stream->context().remove_stream(*stream); });
   stream->close();
   return ticket;

@@ -219,9 +219,11 @@ CUresult copy(Stream& stream, const Operand& destination, const Operand& source,
       how = Plan::enqueue_and_wait;
     }
   }
-  const Ticket ticket = stream.enqueue(std::make_unique<CopyWork>(stream.context(), stream.priority(), destination,
-                                                                  read_from, extent, std::move(staging)));
-  return how == Plan::enqueue_and_wait ? ticket.wait() : CUDA_SUCCESS;
+  auto work = std::make_unique<CopyWork>(stream.context(), stream.priority(), destination, read_from, extent,
+                                         std::move(staging));
+  if (how == Plan::enqueue_and_wait) return stream.enqueue_with_ticket(std::move(work)).wait();
+  stream.enqueue(std::move(work));
+  return CUDA_SUCCESS;
 }
 
 std::unique_ptr<Work> make_copy_work(Context& context, int priority, const Operand& destination, const Operand& source,

@@ -59,10 +59,12 @@ CUresult fill_in(Stream& stream, const Fill& fill, bool synchronous) {
     if (captured) return *captured;
   }
   if (const CUresult error = stream.context().pass_gate()) return error;
-  const Ticket ticket = stream.enqueue(
-      std::make_unique<FillWork>(stream.context(), stream.priority(), destination, fill.pattern, extent));
-  const bool waits = synchronous && (destination.memory != memory::Memory::device || destination.always_synchronous);
-  return waits ? ticket.wait() : CUDA_SUCCESS;
+  auto work = std::make_unique<FillWork>(stream.context(), stream.priority(), destination, fill.pattern, extent);
+  if (synchronous && (destination.memory != memory::Memory::device || destination.always_synchronous)) {
+    return stream.enqueue_with_ticket(std::move(work)).wait();
+  }
+  stream.enqueue(std::move(work));
+  return CUDA_SUCCESS;
 }
 
 CUresult fill_now(const Fill& fill) {
