@@ -10,26 +10,23 @@
 #include <unordered_set>
 #include <utility>
 
+#include "kernel_values.hpp"
+
 namespace aiocuda::emulator::nvrtc {
 namespace {
 
 using Names = std::unordered_set<std::string_view>;
 
-bool is_type_word(const Token& token) {
-  static const Names words = {"unsigned", "signed",   "int",    "float",   "double",  "char",    "short",   "long",
-                              "bool",     "size_t",   "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t",
-                              "uint32_t", "uint64_t", "float2", "float3",  "float4",  "double2", "int2",    "int3",
-                              "int4",     "uint2",    "uint3",  "uint4",   "uint",    "half",    "__half"};
-  return words.contains(token.text);
-}
-
-bool is_place(const Token& token) { return token.is("blockIdx") || token.is("blockDim") || token.is("gridDim"); }
-
 class Splitter {
  public:
   Splitter(const std::vector<Token>& tokens, const std::vector<Declaration>& declarations, const Declaration& kernel,
            const std::vector<std::string>& files)
-      : tokens_(tokens), declarations_(declarations), kernel_(kernel), files_(files) {}
+      : tokens_(tokens),
+        declarations_(declarations),
+        kernel_(kernel),
+        files_(files),
+        values_(tokens, declarations, kernel),
+        same_for_all_(values_.constants()) {}
 
   bool split(Edits& edits) {
     if (!takes_parameters() || hands_out_references() || names_a_reference()) return false;
@@ -47,29 +44,13 @@ class Splitter {
     std::string type;     // with its const
     std::string storage;  // the array of all threads' values
     std::string stored_type;
+    std::string value =
+        {};  // what a thread computes wherever it needs it, in place of the array; empty where it cannot
+    bool is_same_for_all = false;
+    bool is_shared = false;  // a __shared__ one: the storage is a reference to it
   };
 
   // ---- names
-
-  bool changes_at(std::size_t i) const {
-    const Token& next = tokens_[i + 1];
-    static constexpr std::array<std::string_view, 11> changes = {
-        "=", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "++", "--"};
-    const auto is_change = [](const Token& token) {
-      return std::find(changes.begin(), changes.end(), token.text) != changes.end();
-    };
-    const bool shifts = (next.is("<<") && tokens_[i + 2].is("=")) || (next.is(">") && tokens_[i + 2].is(">="));
-    const Token& before = tokens_[i - 1];
-    return is_change(next) || shifts || before.is("++") || before.is("--") || before.is("&");
-  }
-
-  bool changes(std::string_view name, Range range) const {
-    for (std::size_t i = range.begin; i < range.end; ++i) {
-      const bool is_member = i > 0 && (tokens_[i - 1].is(".") || tokens_[i - 1].is("->"));
-      if (tokens_[i].is(name) && !is_member && changes_at(i)) return true;
-    }
-    return false;
-  }
 
   // All threads have the same parameters as long as none is changed. Those that are numbers may decide loops.
   bool takes_parameters() {
@@ -81,7 +62,7 @@ class Splitter {
         is_plain = is_plain && tokens_[i].kind == TokenKind::identifier;
         if (tokens_[i].is("(") || tokens_[i].is("<") || tokens_[i].is("=")) return false;
       }
-      if (name.empty() || changes(name, kernel_.body)) return false;
+      if (name.empty() || values_.changes(name, kernel_.body)) return false;
       if (is_plain) same_for_all_.insert(name);
     }
     return true;
@@ -240,14 +221,33 @@ class Splitter {
     }
   }
 
-  // References to the values of one thread, of the innermost variables of each name.
-  std::string references(std::size_t count, const std::string& thread) const {
+  bool is_hidden(std::size_t variable, std::size_t count) const {
+    const auto begin = visible_.begin();
+    return std::any_of(begin + static_cast<std::ptrdiff_t>(variable) + 1, begin + static_cast<std::ptrdiff_t>(count),
+                       [&](const Variable& inner) { return inner.name == visible_[variable].name; });
+  }
+
+  // The values of one thread, of the innermost variables of each name.
+  std::string values(std::size_t count) const {
     std::string out;
-    Names known;
-    for (std::size_t i = count; i > 0; --i) {
-      const Variable& each = visible_[i - 1];
-      if (!known.insert(each.name).second) continue;
-      out += each.type + "& " + std::string(each.name) + " = " + each.storage + "[" + thread + "]; ";
+    for (std::size_t i = 0; i < count; ++i) {
+      const Variable& each = visible_[i];
+      if (is_hidden(i, count)) continue;
+      const std::string stored = each.storage + (each.is_shared ? "; " : "[aiocuda_t]; ");
+      out += each.type + (each.value.empty() ? "& " : " ") + std::string(each.name) + " = " +
+             (each.value.empty() ? stored : each.value + "; ");
+    }
+    return out;
+  }
+
+  // For a loop's header, which is the same for all threads. It names no value that is not.
+  std::string values_of_all() const {
+    std::string out;
+    for (std::size_t i = 0; i < visible_.size(); ++i) {
+      const Variable& each = visible_[i];
+      if (!each.is_same_for_all || is_hidden(i, visible_.size())) continue;
+      out += each.type + (each.value.empty() ? "& " : " ") + std::string(each.name) + " = " +
+             (each.value.empty() ? each.storage + "[0]; " : each.value + "; ");
     }
     return out;
   }
@@ -255,8 +255,9 @@ class Splitter {
   // The loop over all threads around the statements [first, last), which declare the variables from `known` on.
   void loop(std::size_t first, std::size_t last, std::size_t known) {
     std::string storage;
-    for (std::size_t i = known; i < visible_.size(); ++i)
-      storage += visible_[i].stored_type + " " + visible_[i].storage + "[1024]; ";
+    for (std::size_t i = known; i < visible_.size(); ++i) {
+      if (visible_[i].value.empty()) storage += visible_[i].stored_type + " " + visible_[i].storage + "[1024]; ";
+    }
     open_before(first,
                 storage +
                     "for (unsigned aiocuda_z = 0; aiocuda_z < aiocuda_nz; ++aiocuda_z) for (unsigned aiocuda_y = 0; "
@@ -264,7 +265,7 @@ class Splitter {
                     "aiocuda_ny + aiocuda_y) * aiocuda_nx;\nAIOCUDA_INDEPENDENT\nfor (unsigned aiocuda_x = 0; "
                     "aiocuda_x < aiocuda_nx; ++aiocuda_x) { const ::uint3 threadIdx{aiocuda_x, aiocuda_y, aiocuda_z}; "
                     "const ::size_t aiocuda_t = aiocuda_row + aiocuda_x; " +
-                    references(known, "aiocuda_t") + "{");
+                    values(known) + "{");
     aside_after(last - 1, "}}}");
   }
 
@@ -275,30 +276,57 @@ class Splitter {
       if (!tokens_[i].is("const")) stored_type += std::string(tokens_[i].text) + " ";
       blank(i);
     }
+    const Range written{variables.type.front(), variables.type.back() + 1};
     for (const Declarator& each : variables.declarators) {
       for (const std::size_t i : each.star_tokens) blank(i);
-      const bool is_pointer = !each.stars.empty();
+      const bool is_pointer = !each.stars.empty(), has_value = !each.value.empty();
       Variable made{tokens_[each.name].text, type + each.stars, "aiocuda_of_all_" + std::to_string(++count_),
                     (is_pointer ? type : stored_type) + each.stars};
-      const bool has_value = !each.value.empty();
-      if (has_value && !changes(made.name, {each.value.end, kernel_.body.end}) && is_declared_once(made.name) &&
-          !is_pointer && is_same_for_all(each.value))
-        same_for_all_.insert(made.name);
-      const std::string place = made.storage + "[aiocuda_t]";
-      replace(each.name, made.type + "& " + std::string(made.name) + " = " + place + (has_value ? "; " + place : ""));
+      if (has_value && values_.declarations_of(made.name) == 1 &&
+          !values_.changes(made.name, {each.value.end, kernel_.body.end})) {
+        made.is_same_for_all = !is_pointer && is_same_for_all(each.value);
+        if (made.is_same_for_all) same_for_all_.insert(made.name);
+        if (values_.can_be_computed(written, is_pointer, each.value)) {
+          made.value = text_of(each.value);
+          values_.add(made.name, written, is_pointer);
+        }
+      }
+      const std::string place = made.storage + "[aiocuda_t]", name(made.name);
+      if (made.value.empty()) {
+        replace(each.name, made.type + "& " + name + " = " + place + (has_value ? "; " + place : ""));
+      } else {
+        replace(each.name, made.type + " " + name);
+      }
       const std::size_t behind = has_value ? each.value.end : each.name + 1;
       if (tokens_[behind].is(",")) replace(behind, ";");
       visible_.push_back(std::move(made));
     }
   }
 
-  bool is_declared_once(std::string_view name) const {
-    int found = 0;
-    for (std::size_t i = kernel_.body.begin; i < kernel_.body.end; ++i) {
-      const bool follows_type = is_type_word(tokens_[i - 1]) || tokens_[i - 1].is("*") || tokens_[i - 1].is("auto");
-      if (tokens_[i].is(name) && follows_type && tokens_[i + 1].is("=")) ++found;
+  std::string text_of(Range range) const {
+    std::string out;
+    for (std::size_t i = range.begin; i < range.end; ++i) out += std::string(tokens_[i].text) + " ";
+    return out;
+  }
+
+  // Static shared variables are variables of the host's thread. Where one is, is asked for once for each block: in the
+  // loops over threads the call would cost more than many a loop's body.
+  void share(Range statement) {
+    if (has(statement, "extern") || has(statement, "<") || has(statement, "{")) return;
+    std::string places;
+    for (std::size_t i = statement.begin + 1; i < statement.end; ++i) {
+      if (tokens_[i].is("(") || tokens_[i].is("[")) i = skip_bracket(tokens_, i);
+      const Token &before = tokens_[i - 1], &next = tokens_[i + 1];
+      const bool follows_type = before.kind == TokenKind::identifier || before.is("*") || before.is(",");
+      const bool is_name =
+          tokens_[i].kind == TokenKind::identifier && follows_type && (next.is("[") || next.is(",") || next.is(";"));
+      if (!is_name) continue;
+      Variable made{tokens_[i].text, "auto", "aiocuda_shared_" + std::to_string(++count_), ""};
+      made.is_shared = true;
+      places += "auto& " + made.storage + " = ::aiocuda_device::found_once(" + std::string(made.name) + "); ";
+      visible_.push_back(std::move(made));
     }
-    return found <= 1;
+    aside_after(statement.end - 1, places);
   }
 
   // ---- the walk
@@ -322,7 +350,9 @@ class Splitter {
         if (is_shared && (has(statement, "=") || has(statement, "__syncthreads"))) return false;
         if (is_barrier) {
           for (std::size_t token = i; token < i + 3; ++token) blank(token);
-        } else if (!is_shared && !loop_around_barriers(statement)) {
+        } else if (is_shared) {
+          share(statement);
+        } else if (!loop_around_barriers(statement)) {
           return false;
         }
       } else if (!tokens_[i].is(";")) {
@@ -360,13 +390,15 @@ class Splitter {
     if (!only.stars.empty() || only.value.empty() || !is_same_for_all(only.value)) return false;
     const bool is_visible =
         std::any_of(visible_.begin(), visible_.end(), [&](const Variable& each) { return each.name == name; });
-    if (is_visible || same_for_all_.contains(name) || changes(name, body) || changes(name, condition)) return false;
+    if (is_visible || same_for_all_.contains(name) || values_.changes(name, body) || values_.changes(name, condition))
+      return false;
     same_for_all_.insert(name);
+    if (values_.declarations_of(name) == 1) values_.add(name, {begin.begin, only.name}, false);
     if (!is_same_for_all({condition.begin, condition.end - 1}) || !is_same_for_all(step)) return false;
     for (std::size_t i = step.begin; i < step.end; ++i) {
-      if (tokens_[i].kind == TokenKind::identifier && !tokens_[i].is(name) && changes_at(i)) return false;
+      if (tokens_[i].kind == TokenKind::identifier && !tokens_[i].is(name) && values_.changes_at(i)) return false;
     }
-    open_before(statement.begin, "{ " + references(visible_.size(), "0"));
+    open_before(statement.begin, "{ " + values_of_all());
     if (!block(body)) return false;
     aside_after(statement.end - 1, "}");
     same_for_all_.erase(name);
@@ -377,6 +409,7 @@ class Splitter {
   const std::vector<Declaration>& declarations_;
   const Declaration& kernel_;
   const std::vector<std::string>& files_;
+  KernelValues values_;
   Names same_for_all_;
   std::vector<Variable> visible_;
   int count_ = 0;

@@ -135,10 +135,62 @@ TEST_CASE("a thread that leaves early is not waited for") {
   for (int t = 0; t < 64; ++t) CHECK(out[t] == (t < 32 ? 32 - t : 0));
 }
 
+TEST_CASE("values that a thread computes anew are those that it had") {
+  const auto out = made_by(R"(constexpr int half = 32;
+  extern "C" __global__ void k(const int* in, int* out, int n) {
+    __shared__ int s[2 * half], last, twice[64];
+    const int t = threadIdx.x, left = t == 0 ? n - 1 : t - 1;
+    const int *here = in + t, *behind = here - t + left;
+    unsigned wrapped = (threadIdx.x - 1u) * 4u + 8u;
+    int changed = t * 2, hidden = t;
+    changed += 1;
+    { int hidden; hidden = 5; s[t] = *here + hidden; }
+    if (t == n - 1) last = 7;
+    __syncthreads();
+    for (int round = 0; round < half / 16; ++round) {
+      const int shifted = (t + round) % 64;
+      twice[t] = s[shifted];
+      __syncthreads();
+      s[t] = twice[left] + shifted;
+      __syncthreads();
+    }
+    out[t] = s[t] * 1000 + *behind + int(wrapped) + changed + hidden + last;
+  })");
+  std::vector<int> s(64), twice(64);
+  for (int t = 0; t < 64; ++t) s[t] = t + 1 + 5;
+  for (int round = 0; round < 2; ++round) {
+    for (int t = 0; t < 64; ++t) twice[t] = s[(t + round) % 64];
+    for (int t = 0; t < 64; ++t) s[t] = twice[(t + 63) % 64] + (t + round) % 64;
+  }
+  for (int t = 0; t < 64; ++t) CHECK(out[t] == s[t] * 1000 + (t + 63) % 64 + 1 + 4 * t + 4 + 2 * t + 1 + t + 7);
+}
+
+TEST_CASE("indices in 32 bits are right in small launches and in others") {
+  const Module module(R"(extern "C" __global__ void k(const int* in, int* out, int n, unsigned m) {
+    __shared__ int s[32][4];
+    const int row = blockIdx.y * 4 + threadIdx.y;
+    s[threadIdx.x][threadIdx.y] = in[(row - n) * m + threadIdx.x + n * m];
+    __syncthreads();
+    out[(blockIdx.y * 4 + threadIdx.y) * blockDim.x + threadIdx.x] = s[blockDim.x - 1 - threadIdx.x][threadIdx.y];
+  })");
+  for (const unsigned width : {16u, 32u, 24u}) {
+    for (const int n : {0, 3, 40000, -7, 0x7fffffff}) {
+      CAPTURE(width);
+      CAPTURE(n);
+      const std::vector<int> in = counted(8 * width);
+      std::vector<int> out(8 * width);
+      module.launch("k", {.grid = {1, 2}, .block = {width, 4}}, in.data(), out.data(), n, width);
+      for (unsigned row = 0; row < 8; ++row)
+        for (unsigned x = 0; x < width; ++x) CHECK(out[row * width + x] == in[row * width + width - 1 - x]);
+    }
+  }
+}
+
 TEST_CASE("kernels of these forms run without fibers") {
   if (std::getenv("AIOCUDA_EMULATOR_CHECK") != nullptr) return;  // there every kernel with barriers runs as fibers
   const auto bytes_between_threads = [](const std::string& body) {
-    const std::string source = R"(extern "C" __global__ void k(unsigned long long* out, int n) {
+    const std::string source = R"(static const int rounds_of_all = 3;
+    extern "C" __global__ void k(unsigned long long* out, int n) {
       __shared__ int s[64];
       int mine = threadIdx.x;
       )" + body + "out[threadIdx.x] = (unsigned long long)&mine; }";
@@ -154,6 +206,9 @@ TEST_CASE("kernels of these forms run without fibers") {
                             "s[j];\n__syncthreads(); }") == 4);
   CHECK(bytes_between_threads("for (int i = blockDim.x >> 1; i > 0; i >>= 1) { if (threadIdx.x < i) s[threadIdx.x] += "
                               "s[threadIdx.x + i]; __syncthreads(); }") == 4);
+  CHECK(bytes_between_threads("for (int i = 0; i < rounds_of_all; ++i) { s[threadIdx.x] = i; __syncthreads(); }") == 4);
+  CHECK(bytes_between_threads("int rounds_of_all = threadIdx.x; for (int i = 0; i < rounds_of_all; ++i) { "
+                              "__syncthreads(); }") > 1000);
   CHECK(bytes_between_threads("if (threadIdx.x > 70) return; __syncthreads();") > 1000);
   CHECK(bytes_between_threads("for (int i = 0; i < mine; ++i) { if (i == n) break; } for (int i = 0; i < s[0]; ++i) { "
                               "__syncthreads(); }") > 1000);

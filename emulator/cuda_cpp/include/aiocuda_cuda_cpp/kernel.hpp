@@ -283,13 +283,61 @@ inline void run_blocks(const abi::Launch* launch, uint64_t first, uint64_t last,
   }
 }
 
+// In a small launch no index that is computed in 32 bits, such as `(tile * 16 + threadIdx.y) * n + column`, can pass
+// their end: no integer argument and no extent is larger than these. So the compiler sees consecutive addresses. It is
+// told by masks, which change nothing; what it is to assume of a parameter it forgets.
+inline constexpr unsigned small_integer = (1u << 15) - 1, small_grid = (1u << 11) - 1, small_block = (1u << 7) - 1;
+
+template <class T>
+inline constexpr bool counts_in_32_bits = is_integral<T> && sizeof(T) == 4;
+
+template <class T>
+inline bool is_small(const void* argument) {
+  if constexpr (counts_in_32_bits<T>) {
+    return (unsigned)*static_cast<const T*>(argument) <= small_integer;
+  } else {
+    return true;
+  }
+}
+inline bool is_small(const abi::Launch& launch) {
+  return launch.grid.x <= small_grid && launch.grid.y <= small_grid && launch.grid.z <= small_grid &&
+         launch.block.y <= small_block && launch.block.z <= small_block;
+}
+
+template <class T>
+inline T as_small(T argument) {
+  if constexpr (counts_in_32_bits<T>) {
+    return (T)((unsigned)argument & small_integer);
+  } else {
+    return argument;
+  }
+}
+
+// Where a variable of the host's thread is. The compiler does not look through it, and so does not ask again.
+template <class T>
+inline T& found_once(T& variable) {
+  T* place = &variable;
+  __asm__("" : "+r"(place));
+  return *place;
+}
+
 // `size_x`, if not 0, is the extent of the block that the compiler is to know: loops over so many threads need no rest.
+// Then the launch is small, too.
 template <auto kernel, unsigned size_x, class... A>
-inline void run_whole_blocks(const abi::Launch* launch, uint64_t first, uint64_t last, A... arguments) {
+inline __attribute__((noinline)) void run_whole_blocks(const abi::Launch* launch, uint64_t first, uint64_t last,
+                                                       A... arguments) {
+  constexpr bool small = size_x != 0;
   const abi::Dim3 grid = launch->grid, block = launch->block;
   for (uint64_t index = first; index < last; ++index) {
-    set_block<0xffffffffu>(grid.x, grid.y, grid.z, size_x != 0 ? size_x : block.x, block.y, block.z, index);
-    kernel(arguments...);
+    set_block<0xffffffffu>(grid.x, grid.y, grid.z, small ? size_x : block.x, small ? block.y & small_block : block.y,
+                           small ? block.z & small_block : block.z, index);
+    if constexpr (small) {
+      AIOCUDA_SET(direct::block, direct::block.x & small_grid, direct::block.y & small_grid,
+                  direct::block.z & small_grid);
+      kernel(as_small(arguments)...);
+    } else {
+      kernel(arguments...);
+    }
   }
 }
 
@@ -328,9 +376,10 @@ struct Signature<void (*)(A...)> {
   }
   template <auto kernel, size_t... I>
   static void whole_blocks(const abi::Launch* launch, uint64_t first, uint64_t last, Indices<I...>) {
-    const auto run = launch->block.x == 16   ? &run_whole_blocks<kernel, 16, A...>
-                     : launch->block.x == 32 ? &run_whole_blocks<kernel, 32, A...>
-                                             : &run_whole_blocks<kernel, 0, A...>;
+    const bool small = is_small(*launch) && (is_small<argument_of<A>>(launch->arguments[I]) && ...);
+    const auto run = small && launch->block.x == 16   ? &run_whole_blocks<kernel, 16, A...>
+                     : small && launch->block.x == 32 ? &run_whole_blocks<kernel, 32, A...>
+                                                      : &run_whole_blocks<kernel, 0, A...>;
     run(launch, first, last, *static_cast<argument_of<A>*>(launch->arguments[I])...);
   }
   template <auto kernel, unsigned flags, int guard>
