@@ -67,7 +67,6 @@ async def in_order(works: Iterable[Coroutine[Any, Any, T]], ahead: int) -> Async
 
 async def run(sources: list[Path], folder: Path, ahead: int) -> list[Path]:
     """Find the edges of images, and return the files that have them."""
-    await asyncio.gather(*(kernel.compile_async() for kernel in (luminance, blur, edges)))
     with ThreadPoolExecutor(ahead, "decode") as decoders:
         works = (one(path, folder / f"{path.stem}.npy", decoders) for path in sources)
         return [done async for done in ac.progress(in_order(works, ahead), total=len(sources))]
@@ -96,7 +95,13 @@ def measure(process: Callable[[list[Path], Path, int], list[Path]]) -> None:
         print(f"the last one is within {apart:.2f} of NumPy's")
 
 
+async def compile_kernels() -> None:
+    """Compile the kernels of all images at once, before the first one comes."""
+    await asyncio.gather(*(kernel.compile_async() for kernel in (luminance, blur, edges)))
+
+
 def main() -> None:
+    asyncio.run(compile_kernels())
     measure(lambda sources, folder, ahead: asyncio.run(run(sources, folder, ahead)))
 
 
