@@ -74,6 +74,7 @@ check-format-cpp: $(STAMPS)/check
 # Each file by itself, so a file that names less than it needs is found, too.
 check-tidy-cpp: $(STAMPS)/built $(STAMPS)/check
 	@PATH="$(CURDIR)/$(BIN):$$PATH" cmake -S . -B build/tidy -G Ninja --log-level=WARNING -DCMAKE_UNITY_BUILD=OFF \
+	  -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON \
 	  -DPython_EXECUTABLE="$(CURDIR)/$(BIN)/python" > /dev/null
 	@$(BIN)/run-clang-tidy.py -quiet -j $$(nproc) -clang-tidy-binary $(CURDIR)/$(BIN)/clang-tidy \
 	  -p build/tidy '/(native|emulator)/' > build/tidy.log 2> /dev/null || { cat build/tidy.log; exit 1; }
