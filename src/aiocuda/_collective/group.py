@@ -11,11 +11,12 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from aiocuda import _native
-from aiocuda._collective.agreement import Key
 from aiocuda._collective.calls import CONNECT, Call, checked_op
-from aiocuda._collective.meeting import Place, open_hub
+from aiocuda._collective.hub import open_hub
+from aiocuda._collective.meeting import Place
 from aiocuda._collective.members import Members
 from aiocuda._collective.order import chained
+from aiocuda._collective.others import Promise
 from aiocuda._devices.device import Device, DeviceLike, Stream, as_ordinal
 from aiocuda._driver import nccl
 from aiocuda._engine.execution import checked_timeout
@@ -30,7 +31,7 @@ from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 __all__ = ["Group", "unique_id"]
 
 
-def unique_id(host: str = "127.0.0.1") -> bytes:
+def unique_id(host: str = "127.0.0.1", *, answers_within_s: float = 30.0) -> bytes:
     """Make the id by which the processes of one group find one another.
 
     Parameters
@@ -38,6 +39,10 @@ def unique_id(host: str = "127.0.0.1") -> bytes:
     host
         The address of this machine at which all ranks reach it. One of the ranks' processes, or another one, calls this
         and lives as long as the group.
+    answers_within_s
+        A rank that says nothing to this process for so long, in seconds, is gone, and the group fails: its process is
+        stopped, or the network is cut. The same holds the other way round. Each process says something four times in
+        this time, on a thread of its own; it is found out a quarter later at most.
 
     Returns
     -------
@@ -49,9 +54,13 @@ def unique_id(host: str = "127.0.0.1") -> bytes:
     ------
     MissingPackageError
         nccl4py or NCCL is not installed.
+    ArgumentValueError
+        `answers_within_s` is no number above 0.
     """
+    if not checked_timeout(answers_within_s):
+        raise ArgumentValueError("answers_within_s is a number of seconds above 0; 0 was given")
     identity = nccl.new_id()
-    return open_hub(host).to_bytes() + identity
+    return open_hub(host, answers_within_s).to_bytes() + identity
 
 
 class Group:
@@ -458,7 +467,8 @@ class Group:
             return self._made(kind, x, out, op, root)
         except Exception as error:
             # Other ranks may have called it.
-            self._members.refuse(self._members.number(Call(kind, self.size, root=-1 if root is None else root)), error)
+            call = Call(kind, self.size, root=-1 if root is None else root)
+            self._members.refuse(self._members.promise(call), error)
             raise
 
     def _made(self, kind: str, x: Any, out: Any, op: str | None, root: int | None) -> Any:
@@ -518,23 +528,25 @@ class Group:
             if call.writes(rank):
                 writes += [each for each in into if each is not None and each is not self._tokens[0]]
         length = len(sends[0])
-        key: Key | None = None
+        promise: Promise | None = None
 
         def perform(stream: Stream, before: object, *arrays: Any) -> Any:
             half = len(arrays) // 2
             rows = [arrays[at : at + length] for at in range(0, half, length)]
             into = [arrays[half + at : half + at + length] for at in range(0, half, length)]
-            self._members.perform(stream, call, name, key, doubt, rows, into)
+            self._members.perform(stream, call, name, promise, doubt, rows, into)
             return arrays[half:]
 
         perform.__name__ = perform.__qualname__ = f"Group.{name or call.kind}"
 
         def build(before: Any) -> Any:
-            nonlocal key
+            nonlocal promise
             # It is there for the order, and its arrays need not be kept for that.
             arguments = (before.then(_nothing) if before is not None else None, *flat_sends, *flat_receives)
             made = _native.collective_op(perform, arguments, reads, writes, doubt).on(self._members.streams[0])
-            key = self._members.number(call)  # in the order in which they were built; nothing is refused from here on
+            promise = self._members.promise(
+                call
+            )  # in the order in which they were built; nothing is refused from here on
             return made
 
         return cast("DeviceOp[Any]", chained(build))
