@@ -197,7 +197,7 @@ def test_a_rank_that_says_nothing_is_gone_after_four_looks(opened, ranks):
     opened.look()
     for each in ranks:  # the one that was silent is told, too, if it hears
         assert each.hears() == ["ended", f"rank 1 has said nothing for {NEVER_S:g} s", ""]
-    assert ranks[1].hears() == ["gone", "the process that made the group's id is gone"]
+    assert ranks[1].hears() == ["gone", "the process that made the group's id is gone, or rank 1 is cut off from it"]
 
 
 def test_a_rank_that_gives_signs_of_life_stays(opened, ranks):

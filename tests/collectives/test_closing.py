@@ -173,7 +173,9 @@ for each in range(size):
         2,
         tmp_path,
     )
-    assert "rank 2 has joined, and was told that there are 4 ranks; rank 0 was told that there are 2" in ends[0]["error"], ends
+    assert (
+        "rank 2 has joined, and was told that there are 4 ranks; rank 0 was told that there are 2" in ends[0]["error"]
+    ), ends
 
 
 @processes

@@ -77,10 +77,9 @@ class Coordinator:
         return answers
 
     def _settled(self) -> list[Answer]:
-        answers: list[Answer] = [(key.ranks(self.size), ["agreed", key]) for key in self._agreement.take_agreed()]
         if self._agreement.wrong is not None:
-            answers += self._end(self._agreement.wrong, self._present, is_complete=True)
-        return answers
+            return self._end(self._agreement.wrong, self._present, is_complete=True)
+        return [(key.ranks(self.size), ["agreed", key]) for key in self._agreement.take_agreed()]
 
     def _end(self, reason: str, ranks: Iterable[int], *, is_complete: bool = False) -> list[Answer]:
         """End the group, once. `is_complete`: the reason says already who waits for whom."""

@@ -150,7 +150,7 @@ class Line:
             self._silence.hear()
             if said != BEAT:
                 self._heard(said)
-        self._end("the process that made the group's id is gone")
+        self._end(f"the process that made the group's id is gone, or rank {self._rank} is cut off from it")
 
     def _beat(self) -> None:
         between_s = between_looks_s(self._place.answers_within_s)
