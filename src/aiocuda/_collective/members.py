@@ -302,6 +302,7 @@ class Members:
         self._abort_ranks()
         if others is not None:
             others.let_go()
+            others.leave(in_peace=False)  # its threads keep this group
 
     def _is_over(self) -> bool:
         return self._error is not None or self._is_closed
