@@ -64,28 +64,26 @@ class Outcomes {
   }
   // The error of the collective that an operation depends on, if one has failed. The operation was submitted.
   nb::object find_error(const dataflow::Op& op) const {
-    nb::object error;
+    const dataflow::Doubt* failed = nullptr;
     const auto look_up = [&](const auto& ticks) {
       for (const dataflow::Tick tick : ticks) {
         const auto found = ticks_.find(tick);
         if (found == ticks_.end()) continue;
         for (const dataflow::DoubtRef& doubt : found->second)
-          if (doubt->state == dataflow::Doubt::State::failed) error = error_of(*doubt);
+          if (doubt->state == dataflow::Doubt::State::failed) failed = doubt.get();
       }
     };
     if (op.all_ready)
       look_up(*op.all_ready);
     else
       look_up(op.ready);
-    if (error.is_valid()) return error;
-    if (op.is_done()) {
+    if (!failed && op.is_done()) {
       dataflow::each_array_in(op.outcome, [&](const dataflow::Array& array, nb::handle) {
         if (!array.buffer || !array.buffer->is_in_doubt) return;
-        if (const dataflow::Doubt* const failed = array.buffer->doubts->find_failed(array.span()))
-          error = error_of(*failed);
+        if (const dataflow::Doubt* const found = array.buffer->doubts->find_failed(array.span())) failed = found;
       });
     }
-    return error;
+    return failed ? error_of(*failed) : nb::object();
   }
 
  private:

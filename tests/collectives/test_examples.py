@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 from pathlib import Path
 from types import ModuleType
@@ -28,11 +29,11 @@ def example(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def test_a_local_group_ends_with_the_weights_of_copies_bit_for_bit(run, example, monkeypatch):
+def test_a_local_group_ends_with_the_weights_of_copies_bit_for_bit(example, monkeypatch):
     calls: list[int] = []
     all_reduce = Group.all_reduce
     monkeypatch.setattr(Group, "all_reduce", lambda self, x: calls.append(len(x[0])) or all_reduce(self, x))
-    right, difference = run(example.compare, ac.devices()[:2], 2)
+    right, difference = asyncio.run(example.compare(ac.devices()[:2], 2))
     assert difference == 0.0
     assert right > 0.7
     assert calls == [4] * (2 * 11)  # all gradients of a step in one call
