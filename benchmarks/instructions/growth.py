@@ -79,7 +79,7 @@ DIMENSIONS = (
         counts_all=True,
     ),
     Dimension("maps", "pending maps; one is submitted and resolved, each", (10, 1_000, 10_000), counts_all=True),
-    Dimension("parts", "arrays that one collective writes; each", (100, 1_000, 10_000), counts_all=True),
+    Dimension("parts", "arrays that one collective writes; each", (100, 1_000, 4_000), counts_all=True),
     Dimension("devices", "devices in use; one launch on each in turn", (1, 2, 8)),
 )
 
