@@ -207,7 +207,7 @@ for each in range(size):
     wait_for(f"over{each}")
 for each in threading.enumerate():
     if each.name.startswith("aiocuda-"):
-        each.join(60)
+        each.join(20)
         say(**({"thread": each.name} if each.is_alive() else {}))
 ac.Device(0).synchronize().sync(60)
 _native.collect()

@@ -119,11 +119,11 @@ class Hub:
                 self._outboxes[rank].put(line)
 
     def _end(self) -> None:
-        self._is_over.set()
-        _hubs.discard(self)
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # the thread that accepts hears of it
         self._listener.close()
+        _hubs.discard(self)
+        self._is_over.set()
 
 
 def open_hub(host: str, answers_within_s: float) -> Place:
