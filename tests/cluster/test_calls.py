@@ -216,6 +216,17 @@ def test_an_object_that_was_deleted_is_an_error_that_says_what_to_do(run, cluste
     run(main)
 
 
+def test_a_group_waits_for_silent_workers_as_long_as_the_cluster(run, cluster: Cluster):
+    async def waits(group: Any) -> float:
+        return float(group._members._others._line._place.answers_within_s)
+
+    async def main() -> None:
+        async with await cluster.group() as group:
+            assert await cluster.run(waits, group) == [3.0, 3.0]  # of conftest.py
+
+    run(main)
+
+
 def test_a_worker_that_is_none_is_an_error_that_counts(cluster: Cluster):
     with pytest.raises(ac.errors.ArgumentIndexError, match="worker 2 was asked for; the cluster has 2"):
         cluster[2]

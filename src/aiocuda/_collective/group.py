@@ -380,7 +380,8 @@ class Group:
         Returns
         -------
         str
-            One sentence, or nothing.
+            One sentence, or nothing. *Blocks*: a group of processes asks the process that made its id, and waits for
+            the answer for a second at most; then the ranks are not named.
         """
         return self._members.waits_for()
 
