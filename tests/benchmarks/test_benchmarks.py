@@ -188,7 +188,7 @@ def test_growth(tmp_path):
     written = tmp_path / "figures.json"
     lines = run("bench_growth.py", "--quick", "--json", str(written))
     rows = {found["name"]: found for found in json.loads(written.read_text(encoding="utf-8"))["rows"]}
-    assert len(rows) == 13
+    assert len(rows) == 14
     for found in rows.values():
         assert 1_000 < found["instructions"] < 10_000_000, found
         assert math.isfinite(found["bytes"]), found
