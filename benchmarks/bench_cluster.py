@@ -17,7 +17,8 @@ import numpy as np
 from scheduling.simulation import Constants, Job, step_s
 
 import aiocuda as ac
-from aiocuda._collective.meeting import Line, open_hub
+from aiocuda._collective.hub import open_hub
+from aiocuda._collective.meeting import Line
 from aiocuda.cluster import Cluster, start
 
 # Of NVIDIA's data sheets and NCCL's documentation, and not measured: 8 GPUs of one host, and between hosts.
@@ -45,24 +46,25 @@ async def cpu_us(cluster: Cluster, calls: int) -> float:
     return (time.process_time() - before) / (calls // 50 * 50) * 1e6
 
 
-def line_us(ranks: int, words: int) -> float:
-    """Measure the processor time for passing one word to one rank, the listener's thread included."""
-    place, left = open_hub("127.0.0.1"), threading.Semaphore(0)
-    lines = [Line(place, rank, lambda _rank, _said: left.release(), 10) for rank in range(ranks)]
-    for line in lines:
-        line.say("here")
-    for _ in range(ranks * (ranks - 1)):  # all have come
-        left.acquire(timeout=30)
+def line_us(ranks: int, calls: int) -> float:
+    """Measure the processor time for one message of the channel, the threads of the ranks included."""
+    place, left = open_hub("127.0.0.1", 1e6), threading.Semaphore(0)
+    lines = [Line(place, rank, ranks, lambda _: left.release(), 10) for rank in range(ranks)]
+
+    def call(numbers: range) -> None:
+        for number in numbers:
+            for line in lines:
+                line.say(["call", [number, -1, -1], "all_reduce of float32(1000,), sum"])
+        for _ in range(ranks * len(numbers)):
+            left.acquire(timeout=30)
+
+    call(range(1, 2))  # all have come
     before = time.process_time()
-    for number in range(words):
-        for line in lines:
-            line.say(["call", number, "all_reduce of float32(1000,), sum"])
-    for _ in range(ranks * (ranks - 1) * words):
-        left.acquire(timeout=30)
+    call(range(2, calls + 2))
     taken = time.process_time() - before
     for line in lines:
         line.close()
-    return taken / (ranks * (ranks - 1) * words) * 1e6
+    return taken / (2 * ranks * calls) * 1e6
 
 
 async def steps_us(cluster: Cluster, steps: int, kib: int) -> tuple[float, float]:
@@ -112,7 +114,7 @@ async def main() -> None:
         each_us, all_us = await steps_us(cluster, 50, 4)
         print(f"step, 2 ranks, 4 KiB    {each_us:8.0f} us with a call for each; {all_us:.0f} us with one call for all")
     hub_us = line_us(16, 100)
-    print(f"a word to one rank      {hub_us:8.2f} us of a processor, with the listener")
+    print(f"a message of the hub    {hub_us:8.2f} us of a processor, with the rank's part")
     constants = Constants(busy_us / 2e6, busy_us / 2e6, np.median(rays) / 2e6, hub_us / 1e6, LATENCY_S, BYTES_PER_S)
     print(f"\nsimulated, with a ring of {LATENCY_S * 1e6:g} us and {BYTES_PER_S / 1e9:g} GB/s, which nobody measured:")
     print("ranks   compute ms   call for each step ms   one call for all ms   share of compute")

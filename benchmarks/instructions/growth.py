@@ -79,6 +79,7 @@ DIMENSIONS = (
         counts_all=True,
     ),
     Dimension("maps", "pending maps; one is submitted and resolved, each", (10, 1_000, 10_000), counts_all=True),
+    Dimension("parts", "arrays that one collective writes; each", (100, 1_000, 4_000), counts_all=True),
     Dimension("devices", "devices in use; one launch on each in turn", (1, 2, 8)),
 )
 
@@ -320,6 +321,25 @@ class Growth:
             op = self._scale(op, self._ac.ones(1024), self._g, self._threads, threads=self._threads)
         made = []
         self._count(mark, size, lambda: made.append(op.graph()))
+
+    def parts(self, mark: str, size: int) -> None:
+        """Submit a collective that writes many arrays, as a group of ranks has it but for NCCL."""
+        from aiocuda import _native
+        from aiocuda._collective.calls import Call, Part
+        from aiocuda._collective.overlaps import check_overlaps
+
+        device = self._ac.Device(0)
+        arrays = [self._ac.empty(16).sync() for _ in range(size)]
+        parts = [Part(each._address, (16,), "float32", 4) for each in arrays]
+        doubt = _native.Doubt()
+
+        def perform(*_: object) -> None:
+            check_overlaps(Call("all_reduce", 1, "sum"), [0], [parts], [parts])
+
+        op = _native.collective_op(perform, tuple(arrays), arrays, arrays, doubt).on(device.stream())
+        self._count(mark, size, op.submit)
+        doubt.end()
+        op.sync()
 
     def maps(self, mark: str, size: int) -> None:
         """Submit maps that wait for the device, and ask for each."""

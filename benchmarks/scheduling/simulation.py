@@ -25,7 +25,7 @@ class Constants:
     wire_s
         From one process to another.
     line_s
-        Of the hub's processor, for passing one rank's word to one other rank.
+        Of the hub's processor, for one message: what a rank calls, or the answer to one rank.
     latency_s, bytes_per_s
         Of one message between two neighbours of NCCL's ring.
     """
@@ -118,10 +118,18 @@ class _Run:
         self.clock.after(takes_s, lambda: self.clock.after(self.constants.wire_s, self.say))
 
     def say(self) -> None:
-        """Have the hub pass a rank's word to all others."""
-        self.hub.do(self.constants.line_s * (self.job.ranks - 1), self.said)
+        """Have the hub hear what a rank calls."""
+        self.hub.do(self.constants.line_s, self.heard)
 
-    def said(self) -> None:
+    def heard(self) -> None:
+        """Have the hub answer all ranks, once all have come."""
+        self.come += 1
+        if self.come == self.job.ranks:
+            self.come = 0
+            for _ in range(self.job.ranks):
+                self.hub.do(self.constants.line_s, self.answered)
+
+    def answered(self) -> None:
         self.come += 1
         if self.come == self.job.ranks:
             self.come = 0

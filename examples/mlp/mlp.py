@@ -101,7 +101,11 @@ class Network:
                 loss, part = backward(weights, images.on(upload), labels.on(upload), rows, BATCH)
             losses.append(ac.to_host(loss))
             parts.append(part)
-        return losses, all_reduce(parts, self.devices)
+        return losses, self.summed(parts)
+
+    def summed(self, parts):
+        """Describe the sums of the devices' gradients, on each device."""
+        return all_reduce(parts, self.devices)
 
     def step(self, batch):
         """Describe one step of training; its result is the batch's mean loss."""

@@ -10,6 +10,7 @@
 
 #include "arrays_in.hpp"
 #include "copying.hpp"
+#include "declared.hpp"
 #include "homes.hpp"
 #include "placing.hpp"
 #include "replay.hpp"
@@ -341,9 +342,7 @@ class Performing : protected Homes<Sink> {
     if (device == unknown_ordinal) device = read_device;
     if (device == unknown_ordinal) device = op.device_put();
     if (device == unknown_ordinal) device = managed_device != unknown_ordinal ? managed_device : device_for(op);
-    if (is_known && !op.state.is_valid())
-      for (const Value value : values)
-        if (!sink_.is_unknown(value)) check_declared(sink_.array(value));
+    if (is_known && !op.state.is_valid()) check_declared(values);
     // A framework's allocator gives memory that one function lets go of to the next one on its stream. If functions
     // replace what they keep, that is safe on one stream alone.
     const StreamIndex stream = op.keeps_state ? placing_.choose_first(op, device) : placing_.choose(op, device);
@@ -362,11 +361,17 @@ class Performing : protected Homes<Sink> {
     return Step::finished;
   }
 
-  void check_declared(const Array* array) {
-    if (!array || !array->buffer || is_declared(*array)) return;
-    raise(error_types.argument_value, "call: " + describe(*array) +
-                                          " is passed to the function, and stands neither in reads= nor in writes=; "
-                                          "name it in one of them");
+  void check_declared(const std::vector<Value>& values) {
+    constexpr std::size_t few = 32;  // of which each is looked at, without memory for their order
+    std::optional<DeclaredBytes> declared;
+    if (placing_.uses.size() > few) declared.emplace(placing_.uses);
+    for (const Value value : values) {
+      const Array* const array = sink_.is_unknown(value) ? nullptr : sink_.array(value);
+      if (!array || !array->buffer || (declared ? declared->contain(*array) : is_declared(*array))) continue;
+      raise(error_types.argument_value, "call: " + describe(*array) +
+                                            " is passed to the function, and stands neither in reads= nor in writes=; "
+                                            "name it in one of them");
+    }
   }
   // Does it lie within what the operation is known to use?
   bool is_declared(const Array& array) const {

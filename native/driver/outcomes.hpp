@@ -20,6 +20,9 @@ class Outcomes {
   // Was there ever a doubt? Then an operation remembers each submission that its result depends on.
   bool has_any() const { return has_any_; }
 
+  // What is raised for a doubt that has failed. Each time it is a new one: the traceback of one that was raised keeps
+  // its frames, and all that they have, and the doubt is there as long as the bytes.
+  static nb::object error_of(const dataflow::Doubt& failed) { return failed.error.type()(*failed.error.attr("args")); }
   // The failed one about bytes that an operation is to use, or null.
   const dataflow::Doubt* find_failed(const dataflow::Use& use) const {
     return has_failed_ ? use.buffer->doubts->find_failed(use.span) : nullptr;
@@ -34,7 +37,8 @@ class Outcomes {
     forget_well();
     std::vector<dataflow::DoubtRef>& noted = ticks_[now];
     for (const dataflow::DoubtRef& doubt : found) {
-      if (std::find(noted.begin(), noted.end(), doubt) == noted.end()) noted.push_back(doubt);
+      if (std::find(noted.begin(), noted.end(), doubt) != noted.end()) continue;  // a tick is of one work alone
+      noted.push_back(doubt);
       for (const dataflow::Use& each : uses)
         if (each.writes && !each.buffer->is_token) put(each, doubt);
     }
@@ -60,28 +64,26 @@ class Outcomes {
   }
   // The error of the collective that an operation depends on, if one has failed. The operation was submitted.
   nb::object find_error(const dataflow::Op& op) const {
-    nb::object error;
+    const dataflow::Doubt* failed = nullptr;
     const auto look_up = [&](const auto& ticks) {
       for (const dataflow::Tick tick : ticks) {
         const auto found = ticks_.find(tick);
         if (found == ticks_.end()) continue;
         for (const dataflow::DoubtRef& doubt : found->second)
-          if (doubt->state == dataflow::Doubt::State::failed) error = doubt->error;
+          if (doubt->state == dataflow::Doubt::State::failed) failed = doubt.get();
       }
     };
     if (op.all_ready)
       look_up(*op.all_ready);
     else
       look_up(op.ready);
-    if (error.is_valid()) return error;
-    if (op.is_done()) {
+    if (!failed && op.is_done()) {
       dataflow::each_array_in(op.outcome, [&](const dataflow::Array& array, nb::handle) {
         if (!array.buffer || !array.buffer->is_in_doubt) return;
-        if (const dataflow::Doubt* const failed = array.buffer->doubts->find_failed(array.span()))
-          error = failed->error;
+        if (const dataflow::Doubt* const found = array.buffer->doubts->find_failed(array.span())) failed = found;
       });
     }
-    return error;
+    return failed ? error_of(*failed) : nb::object();
   }
 
  private:

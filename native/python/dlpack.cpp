@@ -124,7 +124,7 @@ bool is_for_reading(const Array& array) {
 void require_well(const Array& array) {
   if (!array.buffer->is_in_doubt) return;
   if (const dataflow::Doubt* const failed = array.buffer->doubts->find_failed(array.span()))
-    driver::raise_exception(failed->error);
+    driver::raise_exception(driver::Outcomes::error_of(*failed));
 }
 
 void require_at_rest(const Array& array) {

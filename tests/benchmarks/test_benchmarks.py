@@ -188,7 +188,7 @@ def test_growth(tmp_path):
     written = tmp_path / "figures.json"
     lines = run("bench_growth.py", "--quick", "--json", str(written))
     rows = {found["name"]: found for found in json.loads(written.read_text(encoding="utf-8"))["rows"]}
-    assert len(rows) == 13
+    assert len(rows) == 14
     for found in rows.values():
         assert 1_000 < found["instructions"] < 10_000_000, found
         assert math.isfinite(found["bytes"]), found
@@ -283,11 +283,11 @@ def test_the_simulation_of_steps_keeps_to_what_can_be_computed_by_hand(monkeypat
     ring_s = 2 * (0.1 + 50 / 100)
     assert simulation.ring_s(constants, 2, 100) == ring_s
     job = simulation.Job(2, 4, compute_s=1.0, jitter=0.0, size_bytes=100, has_call_per_step=True)
-    # Two calls, one after the other; the word of the later one; the ring; two replies. Each wire once.
-    once_s = 2 * 0.002 + 0.01 + 1.0 + 0.01 + 0.001 + 0.01 + ring_s + 0.01 + 2 * 0.003
+    # Two calls, one after the other; the word of the later one, and two answers; the ring; two replies. Each wire once.
+    once_s = 2 * 0.002 + 0.01 + 1.0 + 0.01 + 3 * 0.001 + 0.01 + ring_s + 0.01 + 2 * 0.003
     assert simulation.step_s(constants, job) == pytest.approx(once_s)
     all_at_once = simulation.Job(2, 4, 1.0, 0.0, 100, has_call_per_step=False)
-    hub_s = 2 * 0.001  # both words come at the same time
+    hub_s = 4 * 0.001  # both words come at the same time
     steady_s = 1.0 + 0.01 + hub_s + 0.01 + ring_s
     first_s = once_s - (2 * 0.003 + 0.01)
     assert simulation.step_s(constants, all_at_once) == pytest.approx((first_s + 3 * steady_s + 0.01 + 0.006) / 4)

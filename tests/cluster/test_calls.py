@@ -198,6 +198,35 @@ def test_an_object_ends_on_the_worker_when_nobody_has_it(run, cluster: Cluster):
     run(main)
 
 
+def test_an_object_that_was_deleted_is_an_error_that_says_what_to_do(run, cluster: Cluster):
+    async def main() -> None:
+        kept = await cluster[1].create(Memory)
+        cluster[1]._process.deleted.append(kept._number)  # as if nobody had it any more
+
+        async def call_until_it_is_deleted() -> None:
+            while await kept.all() == []:
+                await anyio.lowlevel.checkpoint()
+
+        told = rf"worker 1 has no object {kept._number}, which .* method all\(\): it was deleted .* with create\(\)"
+        with pytest.raises(ac.errors.ClusterError, match=told):
+            await call_until_it_is_deleted()
+        with pytest.raises(ac.errors.ClusterError, match="needed for an argument of the call: it was deleted"):
+            await cluster[1].run(doubled, kept)
+
+    run(main)
+
+
+def test_a_group_waits_for_silent_workers_as_long_as_the_cluster(run, cluster: Cluster):
+    async def waits(group: Any) -> float:
+        return float(group._members._others._line._place.answers_within_s)
+
+    async def main() -> None:
+        async with await cluster.group() as group:
+            assert await cluster.run(waits, group) == [3.0, 3.0]  # of conftest.py
+
+    run(main)
+
+
 def test_a_worker_that_is_none_is_an_error_that_counts(cluster: Cluster):
     with pytest.raises(ac.errors.ArgumentIndexError, match="worker 2 was asked for; the cluster has 2"):
         cluster[2]

@@ -16,56 +16,57 @@ def message(number: int, source: int, to: int) -> Key:
 
 
 def test_a_call_is_agreed_on_when_all_have_said_it():
-    agreement = Agreement(0, 2)
+    agreement = Agreement(2)
     agreement.call(0, Key(1), "x")
-    assert agreement.agreed == 0
-    assert agreement.waits_for() == "call 1, x: rank 1 has not called it"
+    assert agreement.take_agreed() == []
+    assert agreement.waits_for(0) == "call 1, x: rank 1 has not called it"
     agreement.call(1, Key(1), "x")
     assert agreement.wrong is None
-    assert agreement.agreed == 1
-    assert agreement.waits_for() is None
+    assert agreement.take_agreed() == [Key(1)]
+    assert agreement.take_agreed() == []
+    assert agreement.waits_for(0) is None
 
 
 def test_what_was_said_before_counts():
-    agreement = Agreement(1, 2)
+    agreement = Agreement(2)
     agreement.call(0, Key(1), "x")
     agreement.call(1, Key(1), "x")
-    assert (agreement.agreed, agreement.wrong) == (1, None)
+    assert (agreement.take_agreed(), agreement.wrong) == ([Key(1)], None)
 
 
 def test_a_disagreement_names_both():
-    agreement = Agreement(0, 2)
+    agreement = Agreement(2)
     agreement.call(0, Key(1), "all_reduce")
     agreement.call(1, Key(1), "barrier")
     assert "as call 1, rank 0 calls all_reduce, rank 1 calls barrier" in str(agreement.wrong)
 
 
 def test_a_disagreement_is_found_before_all_have_said_it():
-    agreement = Agreement(0, 3)
+    agreement = Agreement(3)
     agreement.call(0, Key(1), "x")
     agreement.call(2, Key(1), "y")
     assert "rank 2 calls y" in str(agreement.wrong)
 
 
 def test_messages_concern_their_ends_alone():
-    agreement = Agreement(0, 3)
+    agreement = Agreement(3)
     agreement.call(0, message(1, 0, 2), "x")
     agreement.call(1, Key(1), "y")
     agreement.call(2, message(1, 0, 2), "x")
-    assert (agreement.agreed, agreement.wrong) == (1, None)
+    assert (agreement.take_agreed(), agreement.wrong) == ([message(1, 0, 2)], None)
 
 
 def test_a_call_that_all_refuse_is_none():
-    agreement = Agreement(0, 2)
+    agreement = Agreement(2)
     for rank in range(2):
         agreement.refuse(rank, Key(1), "refuses it")
         agreement.call(rank, Key(2), "x")
-    assert (agreement.agreed, agreement.wrong) == (1, None)
+    assert (agreement.take_agreed(), agreement.wrong) == ([Key(2)], None)
 
 
 @pytest.mark.parametrize("refused_first", [False, True])
 def test_a_call_that_one_refuses_names_both(refused_first):
-    agreement = Agreement(0, 2)
+    agreement = Agreement(2)
     steps = [
         lambda: agreement.call(0, Key(1), "all_reduce"),
         lambda: agreement.refuse(1, Key(1), "refuses its call: no"),
@@ -78,7 +79,7 @@ def test_a_call_that_one_refuses_names_both(refused_first):
 @pytest.mark.parametrize("skipped_first", [False, True])
 def test_a_call_that_one_leaves_out_is_no_later_one(skipped_first):
     """All have the same words: their numbers alone tell them apart."""
-    agreement = Agreement(0, 2)
+    agreement = Agreement(2)
     steps = [lambda: agreement.call(0, Key(1), "x"), lambda: agreement.call(1, Key(2), "x")]
     for each in reversed(steps) if skipped_first else steps:
         each()
@@ -86,17 +87,28 @@ def test_a_call_that_one_leaves_out_is_no_later_one(skipped_first):
     assert "goes on with call 2" in str(agreement.wrong)
 
 
+def test_a_refusal_that_comes_behind_a_later_call_is_known():
+    agreement = Agreement(2)
+    for rank in range(2):
+        agreement.call(rank, Key(2), "x")
+        agreement.refuse(rank, Key(1), "has dropped it")
+    agreement.call(0, Key(3), "x")
+    agreement.refuse(1, Key(1), "has dropped it")  # late, and of a call that is long over
+    assert agreement.wrong is None
+    assert agreement._refused == {}
+
+
 def test_a_call_that_all_leave_out_is_none():
-    agreement = Agreement(0, 2)
+    agreement = Agreement(2)
     for rank in range(2):
         agreement.call(rank, Key(2), "x")
         agreement.call(rank, message(3, 0, 1), "y")
-    assert (agreement.agreed, agreement.wrong) == (2, None)
+    assert (agreement.take_agreed(), agreement.wrong) == ([Key(2), message(3, 0, 1)], None)
 
 
 @pytest.mark.parametrize("left_first", [False, True])
 def test_one_that_has_left_is_named(left_first):
-    agreement = Agreement(0, 3)
+    agreement = Agreement(3)
     agreement.call(1, message(1, 1, 2), "m")
     steps = [lambda: agreement.call(0, Key(1), "x"), lambda: agreement.leave(2)]
     agreement.call(2, message(1, 1, 2), "m")
@@ -106,15 +118,15 @@ def test_one_that_has_left_is_named(left_first):
 
 
 def test_one_that_has_left_after_its_calls_is_in_nobody_s_way():
-    agreement = Agreement(0, 2)
+    agreement = Agreement(2)
     agreement.call(1, Key(1), "x")
     agreement.leave(1)
     agreement.call(0, Key(1), "x")
-    assert (agreement.agreed, agreement.wrong) == (1, None)
+    assert (agreement.take_agreed(), agreement.wrong) == ([Key(1)], None)
 
 
 def test_two_that_send_first_wait_for_each_other():
-    agreement = Agreement(1, 3)
+    agreement = Agreement(3)
     agreement.call(0, message(1, 0, 1), "a message of a")
     assert agreement.wrong is None
     agreement.call(1, message(1, 1, 0), "a message of b")
@@ -123,7 +135,7 @@ def test_two_that_send_first_wait_for_each_other():
 
 
 def test_messages_around_a_ring_wait_for_each_other():
-    agreement = Agreement(0, 3)
+    agreement = Agreement(3)
     for rank in range(3):
         agreement.call(rank, message(1, rank, (rank + 1) % 3), "m")
         assert (agreement.wrong is None) == (rank < 2)
@@ -131,7 +143,7 @@ def test_messages_around_a_ring_wait_for_each_other():
 
 
 def test_a_message_that_crosses_a_collective_names_both():
-    agreement = Agreement(0, 3)
+    agreement = Agreement(3)
     agreement.call(0, message(1, 0, 1), "a message of m")
     agreement.call(2, Key(1), "all_reduce")
     agreement.call(1, Key(1), "all_reduce")
@@ -141,12 +153,12 @@ def test_a_message_that_crosses_a_collective_names_both():
 
 
 def test_what_another_rank_is_busy_with_is_said():
-    agreement = Agreement(0, 3)
+    agreement = Agreement(3)
     agreement.call(1, message(1, 1, 2), "m")
     agreement.call(1, Key(1), "x")
     agreement.call(0, Key(1), "x")
     waits = "call 1, x: rank 2 has not called it; rank 1 waits in message 1 from rank 1 to rank 2, m"
-    assert agreement.waits_for() == waits
+    assert agreement.waits_for(0) == waits
 
 
 def random_program(chosen: random.Random, size: int) -> list[list[tuple[Key, str]]]:
@@ -167,14 +179,14 @@ def random_program(chosen: random.Random, size: int) -> list[list[tuple[Key, str
 def test_calls_that_can_be_done_are_agreed_on_whenever_they_are_heard(seed, size):
     chosen = random.Random(seed)
     programs = random_program(chosen, size)
-    agreement, heard = Agreement(0, size), [0] * size
+    agreement, heard = Agreement(size), [0] * size
     while left := [rank for rank in range(size) if heard[rank] < len(programs[rank])]:
         rank = chosen.choice(left)
         agreement.call(rank, *programs[rank][heard[rank]])
         heard[rank] += 1
         assert agreement.wrong is None
-    assert agreement.agreed == len(programs[0])
-    assert agreement.waits_for() is None
+    assert sorted(agreement.take_agreed()) == sorted({key for calls in programs for key, _ in calls})
+    assert [agreement.waits_for(rank) for rank in range(size)] == [None] * size
 
 
 @given(st.integers(0, 1 << 30), st.integers(2, 4))
@@ -186,14 +198,15 @@ def test_all_ranks_find_out_that_calls_cannot_be_done(seed, size):
         chosen.shuffle(calls)
 
     def outcome() -> bool:
-        agreement, heard = Agreement(0, size), [0] * size
+        agreement, heard = Agreement(size), [0] * size
         while left := [rank for rank in range(size) if heard[rank] < len(programs[rank])]:
             rank = chosen.choice(left)
             agreement.call(rank, *programs[rank][heard[rank]])
             heard[rank] += 1
         for rank in range(size):
             agreement.leave(rank)
-        return agreement.wrong is None and agreement.agreed == len(programs[0])
+        all_keys = {key for calls in programs for key, _ in calls}
+        return agreement.wrong is None and len(agreement.take_agreed()) == len(all_keys)
 
     first = outcome()
     assert [outcome() for _ in range(3)] == [first] * 3

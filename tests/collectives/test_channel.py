@@ -15,79 +15,139 @@ from typing import Any
 import pytest
 
 from aiocuda import ArgumentValueError
-from aiocuda._collective import meeting, outbox
+from aiocuda._collective import hub, meeting, outbox
 
 TIMEOUT_S = 60
+NEVER_S = 1e6  # so tests alone look whether somebody is silent
+HERE = 7  # of a message to oneself: an answer says that one was let in
 
 
 class Rank:
     """A rank that hears."""
 
-    def __init__(self, place: meeting.Place, rank: int) -> None:
-        self.heard: queue.Queue[tuple[int, Any]] = queue.Queue()
-        self.line = meeting.Line(place, rank, lambda *said: self.heard.put(said), TIMEOUT_S)
+    def __init__(self, place: meeting.Place, rank: int, size: int = 3) -> None:
+        self.rank = rank
+        self.heard: queue.Queue[Any] = queue.Queue()
+        self.line = meeting.Line(place, rank, size, self.heard.put, TIMEOUT_S)
+        self.line.say(["waits", HERE])
+        assert self.hears() == ["waits", HERE, ""]
 
-    def hears(self) -> tuple[int, Any]:
+    def hears(self) -> Any:
         return self.heard.get(timeout=TIMEOUT_S)
-
-    def knows(self, other: Rank, number: int) -> None:
-        """Return when another one has been let in."""
-        other.line.say(["here", number])
-        assert self.hears() == (number, ["here", number])
 
 
 @pytest.fixture
-def place() -> meeting.Place:
-    return meeting.open_hub("127.0.0.1")
+def opened() -> Iterator[hub.Hub]:
+    made = hub.Hub("127.0.0.1", NEVER_S)
+    yield made
+    made._end()
+
+
+@pytest.fixture
+def place(opened: hub.Hub) -> meeting.Place:
+    return opened.place
 
 
 @pytest.fixture
 def ranks(place: meeting.Place) -> Iterator[list[Rank]]:
     made = [Rank(place, each) for each in range(2)]
-    made[0].knows(made[1], 1)
-    made[1].knows(made[0], 0)
     yield made
     for each in made:
         each.line.close()
 
 
-def deaf(place: meeting.Place, rank: int, others: list[Rank], says: bytes = b'["here"]\n') -> socket.socket:
-    """Return the connection of a rank that takes nothing."""
-    made = socket.create_connection((place.host, place.port), timeout=TIMEOUT_S)
+def message(number: int, source: int = 0, to: int = 1) -> list[int]:
+    return [number, source, to]
+
+
+def asking(place: meeting.Place, rank: int, says: bytes) -> socket.socket:
+    """Return the connection of a rank that takes no answer."""
+    made = socket.socket()
     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    made.sendall(json.dumps({"secret": place.secret, "rank": rank}).encode() + b"\n" + says)
-    for each in others:
-        assert each.hears()[0] == rank
+    made.settimeout(TIMEOUT_S)
+    made.connect((place.host, place.port))
+    made.sendall(json.dumps({"secret": place.secret, "rank": rank, "size": 3}).encode() + b"\n" + says)
     return made
 
 
+# Answers to it are long.
+QUESTIONS = json.dumps(["call", [1, -1, -1], "x" * 900]).encode() + b"\n" + b'["waits", 1]\n' * 30_000
+
+
+def test_a_call_is_answered_once_all_have_made_it(ranks, place):
+    third = Rank(place, 2)
+    for each in (*ranks, third):
+        each.line.say(["call", [1, -1, -1], "x"])
+    assert [each.hears() for each in (*ranks, third)] == [["agreed", [1, -1, -1]]] * 3
+    third.line.close()
+
+
+def test_ranks_that_differ_hear_what_both_call(ranks):
+    for each in ranks:
+        each.line.say(["call", [1, -1, -1], f"words {each.rank}"])
+    for each in ranks:
+        what, reason, waiting = each.hears()
+        assert (what, waiting) == ("ended", "")
+        assert "as call 1, rank 0 calls words 0, rank 1 calls words 1" in reason
+
+
 def test_one_that_takes_nothing_holds_nobody_up(place, ranks):
-    with deaf(place, 2, ranks):
-        text = "x" * 30_000
-        for each in range(1000):
-            ranks[0].line.say([each, text])
-        for each in range(1000):
-            assert ranks[1].hears() == (0, [each, text])
+    with asking(place, 2, QUESTIONS):
+        for number in range(1, 1000):
+            for each in ranks:
+                each.line.say(["call", message(number), "x"])
+        for number in range(1, 1000):
+            assert [each.hears() for each in ranks] == [["agreed", message(number)]] * 2
 
 
 def test_one_that_takes_nothing_for_long_is_gone(place, ranks, monkeypatch):
     monkeypatch.setattr(outbox, "_MOST_BYTES", 1 << 18)
-    with deaf(place, 2, ranks):
-        for _ in range(1000):
-            ranks[0].line.say("x" * 30_000)
-        while ranks[1].hears() != (2, [meeting.GONE]):
-            pass
+    with asking(place, 2, QUESTIONS):
+        assert [each.hears() for each in ranks] == [["ended", "rank 2 is gone", ""]] * 2
 
 
-def test_lists_in_lists_in_lists_are_no_words(place, ranks):
-    with deaf(place, 2, [], b"[" * 60_000 + b"\n"):
-        assert [each.hears() for each in ranks] == [(2, [meeting.GONE])] * 2
+def test_one_that_is_gone_is_told_with_what_waits_for_it(place, ranks):
+    ranks[0].line.say(["call", [1, -1, -1], "x"])
+    ranks[0].line.say(["waits", 1])
+    waiting = "call 1, x: rank 1, 2 has not called it"
+    assert ranks[0].hears() == ["waits", 1, waiting]
+    with asking(place, 2, b""):
+        pass
+    assert ranks[0].hears() == ["ended", "rank 2 is gone", waiting]
+    late = meeting.Line(place, 2, 3, ranks[1].heard.put, TIMEOUT_S)
+    assert ranks[1].hears() == ["ended", "rank 2 is gone", ""]
+    late.close()
+
+
+def test_one_that_joins_after_the_end_is_told(place, ranks):
+    ranks[0].line.say(["failed", "it was enough"])
+    assert ranks[1].hears() == ["ended", "it was enough", ""]
+    heard: queue.Queue[Any] = queue.Queue()
+    late = meeting.Line(place, 2, 3, heard.put, TIMEOUT_S)
+    assert heard.get(timeout=TIMEOUT_S) == ["ended", "it was enough", ""]
+    late.close()
+
+
+NO_WORDS = {"lists in lists in lists": b"[" * 60_000 + b"\n", "no JSON": b"nonsense\n", "too long": b"1" * 70_000}
+
+
+@pytest.mark.parametrize("said", NO_WORDS.values(), ids=NO_WORDS)
+def test_one_that_says_what_is_no_line_is_gone(place, ranks, said):
+    with asking(place, 2, said):
+        assert [each.hears() for each in ranks] == [["ended", "rank 2 is gone", ""]] * 2
+
+
+def test_words_that_are_not_understood_end_the_group(ranks):
+    ranks[1].line.say(["what", 1])
+    for each in ranks:
+        assert each.hears() == ["ended", "rank 1 says ['what', 1], which is not understood", ""]
 
 
 def test_who_speaks_is_not_held_up_by_a_hub_that_hears_nothing():
-    with socket.create_server(("127.0.0.1", 0)) as hub:
-        line = meeting.Line(meeting.Place(*hub.getsockname(), "secret"), 0, lambda *_: None, TIMEOUT_S)
-        connection, _ = hub.accept()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = meeting.Place(*server.getsockname(), "secret", NEVER_S)
+        line = meeting.Line(place, 0, 1, lambda _: None, TIMEOUT_S)
+        connection, _ = server.accept()
         speaks = threading.Thread(target=lambda: [line.say("x" * 30_000) for _ in range(1000)], daemon=True)
         speaks.start()
         speaks.join(TIMEOUT_S)
@@ -97,9 +157,10 @@ def test_who_speaks_is_not_held_up_by_a_hub_that_hears_nothing():
 
 
 def test_last_words_are_heard():
-    with socket.create_server(("127.0.0.1", 0)) as hub:
-        line = meeting.Line(meeting.Place(*hub.getsockname(), "secret"), 0, lambda *_: None, TIMEOUT_S)
-        connection, _ = hub.accept()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = meeting.Place(*server.getsockname(), "secret", NEVER_S)
+        line = meeting.Line(place, 0, 1, lambda _: None, TIMEOUT_S)
+        connection, _ = server.accept()
         for _ in range(300):
             line.say("x" * 30_000)  # more than the connection takes by itself
         closes = threading.Thread(target=line.close)
@@ -109,12 +170,85 @@ def test_last_words_are_heard():
         closes.join(TIMEOUT_S)
 
 
+def test_words_of_finalizers_take_no_lock_and_come_before_later_ones(ranks):
+    line = ranks[0].line
+    with line._saying:  # a finalizer may run in the middle of anything
+        for number in range(3):
+            line.say_later(["waits", number])
+    line.say(["waits", 3])
+    assert [ranks[0].hears()[1] for _ in range(4)] == list(range(4))
+
+
+def test_words_of_finalizers_go_out_by_themselves(ranks):
+    ranks[0].line.say_later(["waits", 1])
+    assert ranks[0].hears() == ["waits", 1, ""]
+
+
+def test_a_rank_that_says_nothing_is_gone_after_four_looks(opened, ranks):
+    opened.look()  # it has joined since the last one
+    for _ in range(3):
+        ranks[0].line.look()
+        ranks[0].line.say(["waits", 1])
+        assert ranks[0].hears() == ["waits", 1, ""]  # so the hub has heard it
+        opened.look()
+        assert ranks[1].heard.empty()
+    ranks[0].line.say(["waits", 1])
+    assert ranks[0].hears() == ["waits", 1, ""]
+    opened.look()
+    for each in ranks:  # the one that was silent is told, too, if it hears
+        assert each.hears() == ["ended", f"rank 1 has said nothing for {NEVER_S:g} s", ""]
+    assert ranks[1].hears() == ["gone", "the process that made the group's id is gone, or rank 1 is cut off from it"]
+
+
+def test_a_rank_that_gives_signs_of_life_stays(opened, ranks):
+    for _ in range(12):
+        for each in ranks:
+            each.line.look()
+            each.line.say(["waits", 1])
+            assert each.hears() == ["waits", 1, ""]
+        opened.look()
+    assert all(each.heard.empty() for each in ranks)
+
+
+def test_a_hub_that_says_nothing_is_gone_after_four_looks():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        heard: queue.Queue[Any] = queue.Queue()
+        place = meeting.Place(*server.getsockname(), "secret", NEVER_S)
+        line = meeting.Line(place, 3, 4, heard.put, TIMEOUT_S)
+        connection, _ = server.accept()
+        for _ in range(4):
+            line.look()
+        assert heard.empty()
+        line.look()
+        what, reason = heard.get(timeout=TIMEOUT_S)
+        assert what == "gone"
+        assert (
+            f"rank 3 has heard nothing for 1e+06 s from {place.host}:{place.port}, where the group's id was" in reason
+        )
+        with connection, connection.makefile("rb") as lines:
+            assert [json.loads(lines.readline()) for _ in range(6)][1:] == [["beat"]] * 5
+            line.close()
+
+
+def test_a_hub_ends_when_all_ranks_have_come_and_gone():
+    place = hub.open_hub("127.0.0.1", NEVER_S)
+    (opened,) = [each for each in hub._hubs if each.place is place]
+    for each in [Rank(place, number, 2) for number in range(2)]:
+        assert opened in hub._hubs
+        each.line.say(["bye"])
+        each.line.close()
+    assert opened._is_over.wait(TIMEOUT_S)
+    assert opened not in hub._hubs
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection((place.host, place.port), timeout=TIMEOUT_S)
+
+
 FORKING = """
 import os, sys
 from aiocuda._collective import meeting
 place, _ = meeting.Place.from_bytes(bytes.fromhex(sys.argv[1]))
-line = meeting.Line(place, 2, lambda *_: None, 60)
-line.say(["here"])
+line = meeting.Line(place, 2, 3, print, 60)
+line.say(["waits", 1])
 HOLDER
 sys.stdin.read()
 """
@@ -129,18 +263,15 @@ HOLDERS = {
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_a_child_does_not_keep_its_parent_s_connection(place, ranks, holder):
     read, write = os.pipe()
+    program = FORKING.replace("HOLDER", HOLDERS[holder]).replace(", print,", ", lambda _: None,")
     parent = subprocess.Popen(
-        [sys.executable, "-c", FORKING.replace("HOLDER", HOLDERS[holder]), place.to_bytes().hex()],
-        stdin=read,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-c", program, place.to_bytes().hex()], stdin=read, stdout=subprocess.PIPE, text=True
     )
     try:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
-        assert ranks[0].hears() == (2, ["here"])
         parent.kill()
-        assert ranks[0].hears() == (2, [meeting.GONE])
+        assert ranks[0].hears() == ["ended", "rank 2 is gone", ""]
         os.kill(child, 0)  # it is there
     finally:
         parent.kill()
@@ -150,10 +281,17 @@ def test_a_child_does_not_keep_its_parent_s_connection(place, ranks, holder):
 
 
 def test_nobody_joins_without_the_secret(place):
-    for hello in (b'{"secret": "00", "rank": 0}\n', b'{"secret": "\\u00e9\\ud800"}\n', b"nonsense\n", b'{"rank": 0}\n'):
+    hellos = (
+        b'{"secret": "00", "rank": 0, "size": 1}\n',
+        b'{"secret": "\\u00e9\\ud800", "rank": 0, "size": 1}\n',
+        b"nonsense\n",
+        b'{"rank": 0, "size": 1}\n',
+        json.dumps({"secret": place.secret, "rank": 3, "size": 3}).encode() + b"\n",  # there is no such rank
+    )
+    for hello in hellos:
         with socket.create_connection((place.host, place.port), timeout=TIMEOUT_S) as connection:
             connection.sendall(hello)
             assert connection.recv(1) == b""
     with pytest.raises(ArgumentValueError, match="unique_id"):
         meeting.Place.from_bytes(b"anything")
-    assert json.loads(place.to_bytes()) == [place.host, place.port, place.secret]
+    assert json.loads(place.to_bytes()) == [place.host, place.port, place.secret, NEVER_S]

@@ -173,7 +173,55 @@ for each in range(size):
         2,
         tmp_path,
     )
-    assert "rank 2 has joined, and this one was told that there are 2" in ends[0]["error"], ends
+    assert (
+        "rank 2 has joined, and was told that there are 4 ranks; rank 0 was told that there are 2" in ends[0]["error"]
+    ), ends
+
+
+@processes
+@pytest.mark.parametrize("aborts", [0, 1], ids=["here", "elsewhere"])
+def test_an_aborted_group_that_nobody_has_any_more_is_freed(tmp_path, aborts):
+    """It was not closed. An array that it was to write is still there."""
+    ends = run_ranks(
+        """
+import gc, threading, weakref
+from aiocuda import _native
+def main(x):
+    g = group()
+    future = g.all_reduce(x, out=x).submit() if rank == 0 else None
+    if rank == ABORTS:
+        if rank:
+            wait_for("called")
+        g.abort()
+    else:
+        tell("called")
+    try:
+        future.sync(60) if rank == 0 else g.barrier().sync(60)
+    except ac.errors.CollectiveError as error:
+        say(error=str(error))
+    return [weakref.ref(each) for each in (g, g._members, g._members._others, g._members._others._line)]
+x = ac.ones(10).sync()
+left = main(x)
+tell(f"over{rank}")
+for each in range(size):
+    wait_for(f"over{each}")
+for each in threading.enumerate():
+    if each.name.startswith("aiocuda-"):
+        each.join(20)
+        say(**({"thread": each.name} if each.is_alive() else {}))
+ac.Device(0).synchronize().sync(60)
+_native.collect()
+gc.collect()
+say(left=[repr(each()) for each in left])
+""".replace("ABORTS", str(aborts)),
+        2,
+        tmp_path,
+    )
+    assert [each.status for each in ends] == [0, 0], ends
+    for ended in ends:
+        assert f"rank {aborts} aborted the group" in ended["error"]
+        assert ended["left"] == ["None"] * 4
+        assert not any("thread" in each for each in ended.said), ended  # those of the hub have ended, too
 
 
 @processes

@@ -202,6 +202,21 @@ def test_a_strided_view_that_is_not_declared_is_an_error():
         ac.call(lambda stream, array: None, x[::2], reads=[y]).sync(60)
 
 
+def test_parts_of_what_is_named_are_told_from_parts_of_nothing_however_many():
+    named = [ac.zeros(8).sync() for _ in range(50)]
+    parts = [each[2 * n : 2 * n + 2] for each in named for n in range(4)]
+
+    def nothing(*_: object) -> None:
+        pass
+
+    ac.call(nothing, *parts, *named, reads=[*named, *parts]).sync()
+    halves = [each[:4] for each in named]
+    ac.call(nothing, *[each[n : n + 2] for each in named for n in range(3)], reads=halves, writes=parts[:2]).sync()
+    for wrong in (named[31][2:6], named[0], ac.zeros(8).sync()):  # it begins within a half, and ends beyond it
+        with pytest.raises(ac.ArgumentValueError, match="neither in reads= nor in writes="):
+            ac.call(nothing, *halves, wrong, reads=halves).sync()
+
+
 def test_writing_what_is_shared_or_closed_is_an_error():
     x = zeros()
     shared = x.share()

@@ -15,6 +15,7 @@ from typing import Any
 
 from aiocuda._cluster import ray
 from aiocuda._cluster.crossing import in_thread
+from aiocuda._cluster.held import Held
 from aiocuda._cluster.leases import Leases
 from aiocuda._cluster.messages import Facts, Lease, Parcel, Pong, Raised, Reply, Request
 from aiocuda._cluster.parcels import pack, unpack
@@ -61,8 +62,7 @@ class WorkerActor:
         self._device = Device(ordinals[0])
         self._facts = facts_of_this_process(ordinals)
         self._leases = Leases()
-        self._held: dict[int, Any] = {}
-        self._last = 0
+        self._held = Held(f"worker {number}")
 
     async def facts(self) -> Facts:
         """Return what decides how arrays come here."""
@@ -72,7 +72,7 @@ class WorkerActor:
         """Answer that the loop goes round; take note of what has ended at the driver."""
         self._leases.end(closed)
         for number in deleted:
-            self._held.pop(number, None)
+            self._held.delete(number)
         for call in abandoned:
             self._leases.end_call(call)
         unopened = [call for call in abandoned if self._leases.refuse(call)]
@@ -95,16 +95,14 @@ class WorkerActor:
     async def _do(self, request: Request) -> Any:
         what, arguments, keywords = await unpack(request.parcel, self._leases, self._facts, self._held)
         if request.kind == "method":
-            target = self._held[request.target]
+            target = self._held.get(request.target, f"a call of its method {what}()")
             try:
                 what = getattr(target, what)
             except AttributeError as error:
                 raise MissingAttributeError(f"a remote object of {type(target).__qualname__}: {error}") from error
         value = await _called(what, arguments, keywords)
         if request.kind == "create":
-            self._last += 1
-            self._held[self._last] = value
-            return Created(self._last)
+            return Created(self._held.keep(value))
         return value
 
 

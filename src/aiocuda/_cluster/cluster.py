@@ -41,6 +41,7 @@ class Cluster:
     def __init__(self, reserved: Any, size: int, gpus: int, answers_within_s: float, begins_within_s: float) -> None:
         self._reserved = reserved
         self._gpus = gpus
+        self._answers_within_s = answers_within_s
         self._begins_within_s = begins_within_s
         self._driver = facts_of_this_process(range(runtime.device_count()))
         self._environment = _environment(size * gpus)
@@ -148,7 +149,7 @@ class Cluster:
         MissingPackageError
             nccl4py or NCCL is not installed on a worker.
         """
-        return await make_group(list(self._workers), checked_timeout(timeout_s))
+        return await make_group(list(self._workers), checked_timeout(timeout_s), self._answers_within_s)
 
     async def restart(self, number: int) -> Worker:
         """Give a worker a fresh process, with the same devices. What the old one held is gone.

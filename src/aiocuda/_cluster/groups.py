@@ -78,9 +78,9 @@ class ClusterGroup:
         raise ClusterError(f"{self!r} can be an argument of calls to its workers alone")
 
 
-async def make_group(workers: list[Worker], timeout_s: float) -> ClusterGroup:
+async def make_group(workers: list[Worker], timeout_s: float, answers_within_s: float) -> ClusterGroup:
     """Have all workers join a group. Its id is made on worker 0, which all of them reach."""
-    identity = await workers[0].run(_identity)
+    identity = await workers[0].run(_identity, answers_within_s)
     members = await side_by_side(
         [_joiner(each, len(workers), identity, timeout_s) for each in workers], "joining the group"
     )
@@ -94,5 +94,5 @@ def _joiner(worker: Worker, size: int, identity: bytes, timeout_s: float) -> Any
     return join
 
 
-def _identity() -> bytes:
-    return unique_id(ray.node_address())
+def _identity(answers_within_s: float) -> bytes:
+    return unique_id(ray.node_address(), answers_within_s=answers_within_s)

@@ -15,12 +15,12 @@ from typing import Any, Final
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._arrays.base import native_of
 from aiocuda._cluster import ray
+from aiocuda._cluster.held import Held
 from aiocuda._cluster.leases import Leases
 from aiocuda._cluster.messages import Facts, Lent, Parcel, Sent, way_of
 from aiocuda._driver import runtime
 from aiocuda._verbs.copies import copy, to_device, to_host
 from aiocuda._verbs.create import empty
-from aiocuda.errors import ClusterError
 
 __all__ = ["Place", "pack", "unpack"]
 
@@ -30,7 +30,7 @@ _arrived: Final[contextvars.ContextVar[Place]] = contextvars.ContextVar("aiocuda
 class Place:
     """Where a parcel is opened: the arrays that came with it, and the objects that the process holds."""
 
-    def __init__(self, arrays: Sequence[DeviceArray], held: dict[int, Any]) -> None:
+    def __init__(self, arrays: Sequence[DeviceArray], held: Held) -> None:
         self.arrays, self.held = arrays, held
 
 
@@ -39,10 +39,7 @@ def _array(index: int) -> DeviceArray:
 
 
 def _held(number: int) -> Any:
-    try:
-        return _arrived.get().held[number]
-    except KeyError:
-        raise ClusterError(f"the worker holds no object {number} any more; it was deleted") from None
+    return _arrived.get().held.get(number, "an argument of the call")
 
 
 def held_here(number: int) -> tuple[Callable[..., Any], tuple[int]]:
@@ -114,7 +111,7 @@ async def _lendable(array: DeviceArray) -> DeviceArray:
     return made
 
 
-async def unpack(parcel: Parcel, leases: Leases, receiver: Facts, held: dict[int, Any]) -> Any:
+async def unpack(parcel: Parcel, leases: Leases, receiver: Facts, held: Held) -> Any:
     """Return what was packed in another process."""
     arrays: list[DeviceArray] = []
     try:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast, overload
 from aiocuda._cluster.actor import Created
 from aiocuda._cluster.crossing import wait_for
 from aiocuda._cluster.groups import ClusterGroup
+from aiocuda._cluster.held import Held
 from aiocuda._cluster.messages import Facts, Raised, Reply, Request
 from aiocuda._cluster.parcels import held_here, pack, unpack
 from aiocuda._cluster.process import WorkerProcess, next_call
@@ -132,7 +133,7 @@ class Worker:
             raise
         if isinstance(reply.result, Raised):
             raise _remote(reply.result, self.number, name)
-        return await unpack(reply.result, leases, self._driver, {})
+        return await unpack(reply.result, leases, self._driver, Held("this process"))
 
 
 def _facts(process: WorkerProcess) -> Facts:

@@ -1,4 +1,4 @@
-"""Whether ranks do the same: what each of them has said about each call. Pure.
+"""Whether ranks do the same: what each of them has said about each call, as the hub hears it. Pure.
 
 Always true: a rank comes to its calls in the order in which it said them. A call is agreed on when all who take part
 have come to it, and have said the same. What is wrong once stays so.
@@ -35,35 +35,36 @@ class Key(NamedTuple):
             return f"call {self.number}"
         return f"message {self.number} from rank {self.source} to rank {self.to}"
 
+    def ranks(self, size: int) -> range | tuple[int, int]:
+        """Return who takes part, of so many ranks."""
+        return range(size) if self.source < 0 else (self.source, self.to)
+
     def in_series(self, number: int) -> Key:
         """Return another one among the same."""
         return self._replace(number=number)
 
 
 class Agreement:
-    """What all ranks have said, as one of them has heard it.
+    """What all ranks have said.
 
     Parameters
     ----------
-    rank, size
-        Which one, and how many there are.
+    size
+        How many there are.
 
     Attributes
     ----------
-    agreed
-        How many calls of this rank all have agreed on.
     wrong
         Why the ranks can never agree, in words; None so far.
     """
 
-    def __init__(self, rank: int, size: int) -> None:
-        self.agreed = 0
+    def __init__(self, size: int) -> None:
         self.wrong: str | None = None
-        self._rank = rank
-        self._everybody = range(size)
+        self._size = size
+        self._agreed: list[Key] = []  # that nobody has taken yet
         self._called: dict[Key, dict[int, str]] = {}  # by whom, and in which words
         self._refused: dict[Key, dict[int, str]] = {}  # and who has not, and never will
-        self._queues: list[deque[Key]] = [deque() for _ in self._everybody]  # calls that are not agreed on
+        self._queues: list[deque[Key]] = [deque() for _ in range(size)]  # calls that are not agreed on
         self._coming: dict[Key, int] = {}  # how many ranks have come to a call
         self._busy = 0  # how many ranks have come to one
         self._last: dict[tuple[Key, int], int] = {}  # the number of a rank's last call in a series
@@ -75,7 +76,7 @@ class Agreement:
         called[rank] = words
         self._note_skipped(rank, key)
         self._compare(key, rank)
-        gone = self._left.intersection(self._ranks(key)).difference(called)
+        gone = [each for each in self._left if each in key.ranks(self._size) and each not in called]
         if gone:
             self._note_gone(key, min(gone))
         queue = self._queues[rank]
@@ -86,37 +87,41 @@ class Agreement:
 
     def refuse(self, rank: int, key: Key, words: str) -> None:
         """Note that a rank does not make the call of this number. `words`: why, as in "rank 1 …"."""
+        if key.number <= self._last.get((key.in_series(0), rank), 0):
+            return  # a later call of the rank's has said so
         refused = self._refused.setdefault(key, {})
         refused[rank] = words
         if key in self._called:
             self._compare(key, next(iter(self._called[key])))
-        elif len(refused) == len(self._ranks(key)):
+        elif len(refused) == len(key.ranks(self._size)):
             del self._refused[key]
 
     def leave(self, rank: int) -> None:
         """Note that a rank calls nothing more."""
         self._left.add(rank)
         for key, called in self._called.items():
-            if rank in self._ranks(key) and rank not in called:
+            if rank in key.ranks(self._size) and rank not in called:
                 self._note_gone(key, rank)
                 return
 
-    def waits_for(self) -> str | None:
-        """Return for whom the first call of this rank waits that is not agreed on; None if there is none."""
-        if not self._queues[self._rank]:
-            return None
-        key = self._queues[self._rank][0]
-        called = self._called[key]
-        absent = [rank for rank in self._ranks(key) if rank not in called]
-        reasons = [f"rank {', '.join(map(str, absent))} has not called it"] if absent else []
-        for rank in self._ranks(key):
-            queue = self._queues[rank]
-            if queue and queue[0] != key:
-                reasons.append(f"rank {rank} waits in {queue[0]}, {self._called[queue[0]][rank]}")
-        return f"{key}, {called[self._rank]}: {'; '.join(reasons)}"
+    def take_agreed(self) -> list[Key]:
+        """Return the calls on which all who take part have agreed since the last time."""
+        taken, self._agreed = self._agreed, []
+        return taken
 
-    def _ranks(self, key: Key) -> range | tuple[int, int]:
-        return self._everybody if key.source < 0 else (key.source, key.to)
+    def waits_for(self, rank: int) -> str | None:
+        """Return for whom the first call of a rank waits that is not agreed on; None if there is none."""
+        if not self._queues[rank]:
+            return None
+        key = self._queues[rank][0]
+        called = self._called[key]
+        absent = [each for each in key.ranks(self._size) if each not in called]
+        reasons = [f"rank {', '.join(map(str, absent))} has not called it"] if absent else []
+        for each in key.ranks(self._size):
+            queue = self._queues[each]
+            if queue and queue[0] != key:
+                reasons.append(f"rank {each} waits in {queue[0]}, {self._called[queue[0]][each]}")
+        return f"{key}, {called[rank]}: {'; '.join(reasons)}"
 
     def _note(self, wrong: str) -> None:
         if self.wrong is None:
@@ -155,7 +160,7 @@ class Agreement:
             moved.add(rank)
             key = self._queues[rank][0]
             self._coming[key] = self._coming.get(key, 0) + 1
-            ranks = self._ranks(key)
+            ranks = key.ranks(self._size)
             if self._coming[key] < len(ranks):
                 continue
             del self._coming[key], self._called[key]
@@ -166,8 +171,7 @@ class Agreement:
                     coming.append(each)
                 else:
                     self._busy -= 1
-                if each == self._rank:
-                    self.agreed += 1
+            self._agreed.append(key)
         for each in sorted(moved):
             # All who have come to something have come to the same: nobody waits in another call.
             if self._queues[each] and self._coming[self._queues[each][0]] < self._busy:
@@ -200,4 +204,4 @@ class Agreement:
     def _waited_for(self, rank: int) -> list[int]:
         """Return the ranks that must come to a rank's call, and have come to another one."""
         key = self._queues[rank][0]
-        return [each for each in self._ranks(key) if self._queues[each] and self._queues[each][0] != key]
+        return [each for each in key.ranks(self._size) if self._queues[each] and self._queues[each][0] != key]

@@ -8,29 +8,23 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
-from aiocuda import _native
-from aiocuda._collective.agreement import Key
-from aiocuda._collective.calls import CONNECT, Call, checked_op
-from aiocuda._collective.meeting import Place, open_hub
+from aiocuda._collective.building import Builder
+from aiocuda._collective.hub import open_hub
+from aiocuda._collective.meeting import Place
 from aiocuda._collective.members import Members
-from aiocuda._collective.order import chained
-from aiocuda._devices.device import Device, DeviceLike, Stream, as_ordinal
+from aiocuda._devices.device import Device, DeviceLike, as_ordinal
 from aiocuda._driver import nccl
 from aiocuda._engine.execution import checked_timeout
 from aiocuda._ops.operation import DeviceOp
-from aiocuda._values import dtypes
 from aiocuda._values.given import between
-from aiocuda._verbs.create import empty, zeros
-from aiocuda._verbs.likeness import empty_like
-from aiocuda._verbs.tensors import as_array
-from aiocuda.errors import ArgumentTypeError, ArgumentValueError
+from aiocuda.errors import ArgumentValueError
 
 __all__ = ["Group", "unique_id"]
 
 
-def unique_id(host: str = "127.0.0.1") -> bytes:
+def unique_id(host: str = "127.0.0.1", *, answers_within_s: float = 30.0) -> bytes:
     """Make the id by which the processes of one group find one another.
 
     Parameters
@@ -38,6 +32,10 @@ def unique_id(host: str = "127.0.0.1") -> bytes:
     host
         The address of this machine at which all ranks reach it. One of the ranks' processes, or another one, calls this
         and lives as long as the group.
+    answers_within_s
+        A rank that says nothing to this process for so long, in seconds, is gone, and the group fails: its process is
+        stopped, or the network is cut. The same holds the other way round. Each process says something four times in
+        this time, on a thread of its own; it is found out a quarter later at most.
 
     Returns
     -------
@@ -49,9 +47,13 @@ def unique_id(host: str = "127.0.0.1") -> bytes:
     ------
     MissingPackageError
         nccl4py or NCCL is not installed.
+    ArgumentValueError
+        `answers_within_s` is no number above 0.
     """
+    if not checked_timeout(answers_within_s):
+        raise ArgumentValueError("answers_within_s is a number of seconds above 0; 0 was given")
     identity = nccl.new_id()
-    return open_hub(host).to_bytes() + identity
+    return open_hub(host, answers_within_s).to_bytes() + identity
 
 
 class Group:
@@ -81,13 +83,10 @@ class Group:
     ) -> None:
         deadline = time.monotonic() + timeout_s
         self._members = Members(devices, ranks, size, identity, place, timeout_s)
-        self._tokens = [zeros(1, "int32", device=each).sync() for each in devices]
-        _native.make_token(self._tokens[0])  # which all calls write
+        self._builder = Builder(self._members)
         try:
             self._members.wait_until_ready(deadline)
-            sends, receives = ([[zeros(size, "int32", device=each)] for each in devices] for _ in range(2))
-            connection = self._operation(Call(CONNECT, size), sends, receives, name="the first call")
-            connection.sync(max(deadline - time.monotonic(), 0.001))
+            self._builder.connection().sync(max(deadline - time.monotonic(), 0.001))
         except BaseException as error:
             self._members.fail(f"the group was not made: {error}")
             self._members.close(0)
@@ -228,7 +227,7 @@ class Group:
         CollectiveError
             The group has failed. When awaited: it failed before the collective had ended.
         """
-        return self._make("all_reduce", x, out, op=op)
+        return self._builder.make("all_reduce", x, out, op=op)
 
     def all_gather(self, x: Any, *, out: Any = None) -> Any:
         """Bring the arrays of all ranks together; each rank gets all of them.
@@ -246,7 +245,7 @@ class Group:
         DeviceOp[DeviceArray], or lists of them
             The arrays of all ranks, by rank.
         """
-        return self._make("all_gather", x, out)
+        return self._builder.make("all_gather", x, out)
 
     def reduce_scatter(self, x: Any, op: str = "sum", *, out: Any = None) -> Any:
         """Join the arrays of all ranks, item by item; each rank gets its part of the result.
@@ -264,7 +263,7 @@ class Group:
         DeviceOp[DeviceArray], or lists of them
             The rank's part, of the shape ``(x.shape[0] // size, *x.shape[1:])``.
         """
-        return self._make("reduce_scatter", x, out, op=op)
+        return self._builder.make("reduce_scatter", x, out, op=op)
 
     def all_to_all(self, x: Any, *, out: Any = None) -> Any:
         """Send a part of each rank's array to each rank.
@@ -282,7 +281,7 @@ class Group:
         DeviceOp[DeviceArray], or lists of them
             Of the shape of `x`.
         """
-        return self._make("all_to_all", x, out)
+        return self._builder.make("all_to_all", x, out)
 
     def reduce(self, x: Any, root: int = 0, op: str = "sum", *, out: Any = None) -> Any:
         """Join the arrays of all ranks, item by item; `root` alone gets the result, and the others None.
@@ -303,7 +302,7 @@ class Group:
         DeviceOp[DeviceArray], or lists of them
             The result at `root`; elsewhere None.
         """
-        return self._make("reduce", x, out, op=op, root=root)
+        return self._builder.make("reduce", x, out, op=op, root=root)
 
     def broadcast(self, x: Any, root: int = 0) -> Any:
         """Copy the array of one rank over those of all others.
@@ -322,7 +321,7 @@ class Group:
         DeviceOp[DeviceArray], or lists of them
             `x` itself, after it was written.
         """
-        return self._make("broadcast", x, None, root=root)
+        return self._builder.make("broadcast", x, None, root=root)
 
     def send(self, x: Any, to: int) -> Any:
         """Send an array, or a list of them, to a rank, which calls `recv`. For groups of processes.
@@ -342,7 +341,7 @@ class Group:
         DeviceOp[DeviceArray], or lists of them
             `x` itself, after the other rank has got it.
         """
-        return self._make("send", x, None, root=self._checked_peer(to))
+        return self._builder.make("send", x, None, root=self._builder.checked_peer(to))
 
     def recv(self, out: Any, source: int) -> Any:
         """Fill an array, or a list of them, with what a rank sends. For groups of processes.
@@ -361,7 +360,7 @@ class Group:
         DeviceOp[DeviceArray], or lists of them
             `out` itself, after it was written.
         """
-        return self._make("recv", out, None, root=self._checked_peer(source))
+        return self._builder.make("recv", out, None, root=self._builder.checked_peer(source))
 
     def barrier(self) -> DeviceOp[None]:
         """Wait for all ranks: the operation ends when all have come to theirs. It orders no other work.
@@ -373,10 +372,7 @@ class Group:
         DeviceOp[None]
             *Stream*, *Blocks*, *On cancel*: as `all_reduce`.
         """
-        call = Call("all_reduce", self.size, "sum")
-        tokens: list[list[Any]] = [[each] for each in self._tokens]
-        made = self._operation(call, tokens, tokens, name="barrier")
-        return cast("DeviceOp[None]", made.then(_nothing))
+        return self._builder.barrier()
 
     def waits_for(self) -> str:
         """Return in words which collective is under way, and for which ranks it waits; empty if there is none.
@@ -384,7 +380,8 @@ class Group:
         Returns
         -------
         str
-            One sentence, or nothing.
+            One sentence, or nothing. *Blocks*: a group of processes asks the process that made its id, and waits for
+            the answer for a second at most; then the ranks are not named.
         """
         return self._members.waits_for()
 
@@ -419,126 +416,3 @@ class Group:
         *Blocks*: until then. An abort, by any thread or rank, ends it at once, and so does a failure. *Thread-safe*.
         """
         self._members.close(checked_timeout(timeout_s))
-
-    # Operations, not yet submitted.
-
-    def _checked_rank(self, rank: int, what: str) -> int:
-        return between(rank, what, 0, self.size - 1)
-
-    def _checked_peer(self, rank: int) -> int:
-        if self.is_local:
-            raise ArgumentValueError(
-                "send and recv are for groups of processes; in a local group use copy() or all_to_all"
-            )
-        peer = self._checked_rank(rank, "the other rank")
-        if peer == self.rank:
-            raise ArgumentValueError(f"rank {peer} is this one; copy() copies within a rank")
-        return peer
-
-    def _rows(self, given: Any, name: str) -> list[list[Any]]:
-        """Return a list of arrays for each device."""
-        per_device, count = given if self.is_local else [given], len(self._members.devices)
-        if not isinstance(per_device, (list, tuple)) or len(per_device) != count:
-            raise ArgumentTypeError(
-                f"{name} is a list of {count} arrays, one for each device of the group, not {given!r:.80}"
-            )
-        rows = [list(each) if isinstance(each, (list, tuple)) else [each] for each in per_device]
-        if len({len(each) for each in rows}) != 1:
-            raise ArgumentValueError(f"{name} has lists of different lengths; each device has as many arrays")
-        for row in rows:
-            for place, each in enumerate(row):
-                row[place] = as_array(each, name)
-                if not isinstance(row[place], (_native.Array, _native.Op)):
-                    raise ArgumentTypeError(f"{name} is of arrays and operations that yield them, not {each!r:.80}")
-        return rows
-
-    def _make(self, kind: str, x: Any, out: Any, *, op: str | None = None, root: int | None = None) -> Any:
-        self._members.require_usable()
-        try:
-            return self._made(kind, x, out, op, root)
-        except Exception as error:
-            # Other ranks may have called it.
-            self._members.refuse(self._members.number(Call(kind, self.size, root=-1 if root is None else root)), error)
-            raise
-
-    def _made(self, kind: str, x: Any, out: Any, op: str | None, root: int | None) -> Any:
-        call = Call(
-            kind,
-            self.size,
-            "" if op is None else checked_op(op),
-            -1 if root is None else self._checked_rank(root, "root"),
-        )
-        sends: list[list[Any]] = self._rows(x, "x")
-        receives: list[list[Any]]
-        if call.kind in ("send", "recv", "broadcast"):
-            receives = sends
-        elif out is not None:
-            receives = self._rows(out, "out")
-            if [len(each) for each in receives] != [len(each) for each in sends]:
-                raise ArgumentValueError("out has another form than x; give an array for each of x")
-        else:
-            receives = [
-                [self._new(call, each, device) for each in row]
-                for row, device in zip(sends, self._members.devices, strict=True)
-            ]
-        if call.kind == "reduce":
-            receives = [
-                row if rank == call.root else [None] * len(row)
-                for row, rank in zip(receives, self._members.ranks, strict=True)
-            ]
-        made = self._operation(call, sends, receives)
-        items = iter(made.unzip(sum(len(row) for row in sends)))
-        rows = [[next(items) for _ in row] for row in sends]
-        given = x if self.is_local else [x]
-        formed = [row if isinstance(each, (list, tuple)) else row[0] for row, each in zip(rows, given, strict=True)]
-        return formed if self.is_local else formed[0]
-
-    def _new(self, call: Call, x: Any, device: int) -> Any:
-        """Return an operation that makes what a rank receives."""
-        if isinstance(x, _native.Array):
-            shape = call.received_shape(x._shape)
-            return empty(shape, dtypes.dtype_of(x._dtype), device)
-        if call.kind in ("all_gather", "reduce_scatter"):
-            raise ArgumentTypeError(
-                f"{call.kind}: the shape of what {x._title} yields is not known yet; await it first, or give out="
-            )
-        return empty_like(x)
-
-    def _operation(
-        self, call: Call, sends: list[list[Any]], receives: list[list[Any]], name: str = ""
-    ) -> DeviceOp[Any]:
-        self._members.require_usable()
-        doubt = _native.Doubt()
-        flat_sends = [each for row in sends for each in row]
-        flat_receives = [each for row in receives for each in row]
-        reads, writes = [], [self._tokens[0]]
-        for rank, row, into in zip(self._members.ranks, sends, receives, strict=True):
-            if call.reads(rank):
-                reads += row
-            if call.writes(rank):
-                writes += [each for each in into if each is not None and each is not self._tokens[0]]
-        length = len(sends[0])
-        key: Key | None = None
-
-        def perform(stream: Stream, before: object, *arrays: Any) -> Any:
-            half = len(arrays) // 2
-            rows = [arrays[at : at + length] for at in range(0, half, length)]
-            into = [arrays[half + at : half + at + length] for at in range(0, half, length)]
-            self._members.perform(stream, call, name, key, doubt, rows, into)
-            return arrays[half:]
-
-        perform.__name__ = perform.__qualname__ = f"Group.{name or call.kind}"
-
-        def build(before: Any) -> Any:
-            nonlocal key
-            # It is there for the order, and its arrays need not be kept for that.
-            arguments = (before.then(_nothing) if before is not None else None, *flat_sends, *flat_receives)
-            made = _native.collective_op(perform, arguments, reads, writes, doubt).on(self._members.streams[0])
-            key = self._members.number(call)  # in the order in which they were built; nothing is refused from here on
-            return made
-
-        return cast("DeviceOp[Any]", chained(build))
-
-
-def _nothing(_: object) -> None:
-    return None

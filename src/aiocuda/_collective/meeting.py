@@ -1,59 +1,58 @@
-"""The channel beside NCCL, on which ranks of several processes say what they are about to do.
+"""The channel beside NCCL, on which ranks of several processes say what they are about to do: a rank's end of it.
 
-Always true: each rank hears what every other one says, in the order in which that one said it, and hears when one is
-gone. Nobody waits for one who hears slowly. Nothing here decides anything. It lets in nobody who does not know the
-secret of the group's id. Text of bounded length comes, and never code.
+Always true: what a rank says comes to the hub in the order in which it was said, and so do the hub's answers. Nobody
+waits for one who hears slowly. An end is told if the other one is gone, or silent for too long. The hub lets in nobody
+who does not know the secret of the group's id. Text of bounded length comes, and never code.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hmac
+import functools
 import json
-import secrets
+import queue
 import socket
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
 from aiocuda._collective.outbox import Outbox, keep_from_children
+from aiocuda._collective.silence import BEAT, Silence, between_looks_s
 from aiocuda.errors import ArgumentValueError, CollectiveError
 
-__all__ = ["GONE", "Line", "Place", "open_hub"]
-
-GONE: Final = "gone"  # said by the hub in the name of a rank
+__all__ = ["Line", "Place", "Reader", "line_of"]
 
 _MOST_BYTES: Final = 1 << 16  # of a line
-_SECRET_BYTES: Final = 16
 _FLUSH_S: Final = 1.0
-
-_hubs: list[_Hub] = []  # of the ids that this process has made; they live as long as it does
 
 
 class Place:
-    """Where the hub of a group is, and the secret."""
+    """Where the hub of a group is, the secret, and how long an end of the channel may say nothing."""
 
-    def __init__(self, host: str, port: int, secret: str) -> None:
-        self.host, self.port, self.secret = host, port, secret
+    def __init__(self, host: str, port: int, secret: str, answers_within_s: float) -> None:
+        self.host, self.port, self.secret, self.answers_within_s = host, port, secret, answers_within_s
 
     def to_bytes(self) -> bytes:
         """Return it in a form that `from_bytes` reads; ends with a line's end."""
-        return json.dumps([self.host, self.port, self.secret]).encode() + b"\n"
+        return line_of([self.host, self.port, self.secret, self.answers_within_s])
 
     @classmethod
     def from_bytes(cls, given: bytes) -> tuple[Place, bytes]:
         """Return the place, and the bytes behind it."""
         head, found, rest = given.partition(b"\n")
         try:
-            host, port, secret = json.loads(head)
+            host, port, secret, answers_within_s = json.loads(head)
+            place = cls(str(host), int(port), str(secret), float(answers_within_s))
         except (ValueError, TypeError):
             found = b""
         if not found:
             raise ArgumentValueError("id is none that aiocuda.collective.unique_id() made")
-        return cls(str(host), int(port), str(secret)), rest
+        return place, rest
 
 
-class _Reader:
+class Reader:
     """Lines of JSON from a socket."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -68,69 +67,27 @@ class _Reader:
             return None
 
 
-class _Hub:
-    """Passes on to all others what each rank says."""
-
-    def __init__(self, host: str) -> None:
-        self._listener = socket.create_server((host, 0))
-        keep_from_children(self._listener)
-        self.place = Place(host, self._listener.getsockname()[1], secrets.token_hex(_SECRET_BYTES))
-        self._lock = threading.Lock()
-        self._ranks: dict[int, Outbox] = {}
-        self._said: list[bytes] = []  # so far; those who come later hear it, too
-        threading.Thread(target=self._accept, name="aiocuda-meeting", daemon=True).start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = self._listener.accept()
-                keep_from_children(connection)
-                threading.Thread(target=self._serve, args=(connection,), name="aiocuda-rank", daemon=True).start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        reader = _Reader(connection)
-        hello = reader.next()
-        secret = str(hello.get("secret")).encode("utf-8", "backslashreplace") if isinstance(hello, dict) else b""
-        if not hmac.compare_digest(secret, self.place.secret.encode()):
-            connection.close()
-            return
-        rank = hello.get("rank")
-        if not isinstance(rank, int) or not self._let_in(rank, connection):
-            connection.close()
-            return
-        while (said := reader.next()) is not None:
-            self._pass_on(rank, said)
-        self._pass_on(rank, [GONE])
-
-    def _let_in(self, rank: int, connection: socket.socket) -> bool:
-        with self._lock:
-            if rank in self._ranks:
-                return False
-            self._ranks[rank] = Outbox(connection)
-            self._ranks[rank].put(b"".join(self._said))
-        return True
-
-    def _pass_on(self, rank: int, said: Any) -> None:
-        line = json.dumps([rank, said]).encode() + b"\n"
-        with self._lock:
-            if len(self._said) < 64:  # of the beginning: nobody goes on before all are there
-                self._said.append(line)
-            for other, outbox in self._ranks.items():
-                if other != rank:
-                    outbox.put(line)
-
-
-def open_hub(host: str) -> Place:
-    """Begin to pass on what the ranks of one group say; return where."""
-    hub = _Hub(host)
-    _hubs.append(hub)
-    return hub.place
+def line_of(what: Any) -> bytes:
+    """Return a value as a line that a `Reader` reads."""
+    return json.dumps(what).encode() + b"\n"
 
 
 class Line:
-    """One rank's line to the others. `heard` is called on a thread of the line's: (rank, what it said)."""
+    """One rank's line to the hub.
 
-    def __init__(self, place: Place, rank: int, heard: Callable[[int, Any], None], timeout_s: float) -> None:
+    Parameters
+    ----------
+    place
+        Where the hub is.
+    rank, size
+        The rank, and how many it was told that there are.
+    heard
+        Called on a thread of the line's with what the hub says, and with ``["gone", reason]`` at its end.
+    timeout_s
+        How long the way to the hub may take.
+    """
+
+    def __init__(self, place: Place, rank: int, size: int, heard: Callable[[Any], None], timeout_s: float) -> None:
         try:
             self._connection = socket.create_connection((place.host, place.port), timeout=timeout_s)
         except OSError as error:
@@ -141,24 +98,78 @@ class Line:
         keep_from_children(self._connection)
         self._connection.settimeout(None)
         self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._place, self._rank = place, rank
         self._outbox = Outbox(self._connection)
         self._heard = heard
-        self.say({"secret": place.secret, "rank": rank})
-        threading.Thread(target=self._listen, name="aiocuda-collective-line", daemon=True).start()
+        self._silence = Silence()
+        self._saying = threading.Lock()
+        self._later: deque[Any] = deque()  # both take no lock, also if a finalizer comes in the middle
+        self._wake: queue.SimpleQueue[bool] = queue.SimpleQueue()  # False: the line has ended
+        self.say({"secret": place.secret, "rank": rank, "size": size})
+        for run, name in ((self._listen, "aiocuda-collective-line"), (self._beat, "aiocuda-collective-beats")):
+            threading.Thread(target=run, name=name, daemon=True).start()
 
     def say(self, what: Any) -> None:
-        self._outbox.put(json.dumps(what).encode() + b"\n")
+        """Send a message, behind all that was to be said before."""
+        with self._saying:
+            self._say_what_waits()
+            self._outbox.put(line_of(what))
+
+    @property
+    def say_later(self) -> Callable[[Any], None]:
+        """A function that has another thread send a message at once.
+
+        Finalizers may call it, in the middle of anything: it takes no lock, and does not keep the line.
+        """
+        return functools.partial(_say_later, self._later, self._wake)
+
+    def look(self) -> None:
+        """Say a sign of life; if the hub was silent for too long, it is gone."""
+        self._outbox.put(line_of(BEAT))
+        if self._silence.look():
+            self._end(
+                f"rank {self._rank} has heard nothing for {self._place.answers_within_s:g} s from {self._place.host}:"
+                f"{self._place.port}, where the group's id was made: that process is stopped, or the network is cut"
+            )
 
     def close(self) -> None:
         """Say what is still to be said, and end. *Blocks*: for a second at most."""
+        self._wake.put(False)
         self._outbox.flush(_FLUSH_S)
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
+    def _say_what_waits(self) -> None:
+        while self._later:
+            self._outbox.put(line_of(self._later.popleft()))
+
     def _listen(self) -> None:
-        reader = _Reader(self._connection)
-        while (line := reader.next()) is not None:
-            rank, said = line
-            self._heard(rank, said)
-        self._heard(-1, [GONE])
+        reader = Reader(self._connection)
+        while (said := reader.next()) is not None:
+            self._silence.hear()
+            if said != BEAT:
+                self._heard(said)
+        self._end(f"the process that made the group's id is gone, or rank {self._rank} is cut off from it")
+
+    def _beat(self) -> None:
+        between_s = between_looks_s(self._place.answers_within_s)
+        due = time.monotonic() + between_s
+        while True:
+            try:
+                if not self._wake.get(timeout=max(due - time.monotonic(), 0)):
+                    return
+                with self._saying:
+                    self._say_what_waits()
+            except queue.Empty:
+                due = time.monotonic() + between_s
+                self.look()
+
+    def _end(self, reason: str) -> None:
+        self._wake.put(False)
+        self._heard(["gone", reason])
+
+
+def _say_later(later: deque[Any], wake: queue.SimpleQueue[bool], what: Any) -> None:
+    later.append(what)
+    wake.put(True)

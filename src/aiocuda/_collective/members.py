@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from aiocuda import _native
-from aiocuda._collective.agreement import Key
 from aiocuda._collective.calls import Call, Part
 from aiocuda._collective.meeting import Place
-from aiocuda._collective.others import Others
+from aiocuda._collective.others import Others, Promise
 from aiocuda._collective.overlaps import check_overlaps
 from aiocuda._collective.watch import Flight, Watch
 from aiocuda._devices.device import Device, Stream
@@ -118,7 +117,7 @@ class Members:
 
     def waits_for(self) -> str:
         """Return in words which call is under way, and for which ranks it waits; empty if there is none."""
-        waiting = self._others.waits_for() if self._others is not None else None
+        waiting = self._others.waits_for() if self._others is not None else ""
         first = self._watch.first() if self._watch is not None else None
         return waiting or (first.words if first is not None else "")
 
@@ -170,14 +169,14 @@ class Members:
         if self._is_closing:
             raise ClosedError("the group was closed before this use of it; make another one")
 
-    def number(self, call: Call) -> Key | None:
-        """Return what ranks of other processes know the next call by, in the order of the process."""
-        return self._others.number(call) if self._others is not None else None
+    def promise(self, call: Call) -> Promise | None:
+        """Give the next call its place in the order of the process; None where there are no other processes."""
+        return self._others.promise(call) if self._others is not None else None
 
-    def refuse(self, key: Key | None, error: Exception) -> None:
+    def refuse(self, promise: Promise | None, error: Exception) -> None:
         """Tell other ranks that a call of this rank is refused, which would wait for it otherwise."""
-        if self._others is not None and key is not None:
-            self._others.refuse(key, error)
+        if self._others is not None and promise is not None:
+            self._others.refuse(promise, error)
 
     def _part(self, call: Call, array: Any, rank: int, device: int) -> Part:
         if array._device == _native.HOST or (array._device != device and not array._is_managed):
@@ -229,7 +228,7 @@ class Members:
         stream: Stream,
         call: Call,
         name: str,
-        key: Key | None,
+        promise: Promise | None,
         doubt: _native.Doubt,
         sends: Sequence[Sequence[Any]],
         receives: Sequence[Sequence[Any]],
@@ -251,7 +250,7 @@ class Members:
             try:
                 words, calls = self._prepared(call, name, sends, receives)
             except Exception as error:
-                self.refuse(key, error)
+                self.refuse(promise, error)
                 raise
             flight = Flight(words, doubt)
             if not captured and self._watch is not None and not self._watch.add(flight):
@@ -260,10 +259,8 @@ class Members:
             doubt.end()
             raise
         try:
-            if self._others is not None and key is not None:
-                self._others.agree(first, key, words)
-                if self._error is not None:  # they do not agree
-                    raise CollectiveError(*self._error.args)
+            if self._others is not None and promise is not None:
+                self._others.agree(first, promise, words)
             for handle in handles[1:]:
                 self._events[0].order(handle, first)
             launched = list(zip(self._communicators, handles, calls, strict=True))
@@ -283,16 +280,19 @@ class Members:
                 raise CollectiveError(*self._error.args) from error  # it may have been another rank's, just now
             raise
 
-    def fail(self, reason: str, are_told: bool = False, is_complete: bool = False) -> None:
-        """Have all fail that has not ended. `is_complete`: the reason says already who waits for whom."""
+    def fail(self, reason: str, are_told: bool = False, waiting: str | None = None) -> None:
+        """Have all fail that has not ended. `waiting`: for whom this rank waits; None: the hub is asked."""
         if _native.forked_from():
             return  # the ranks are the parent's
         others = self._others
-        waiting = others.waits_for() if others is not None and not is_complete else None
+        if self._is_over():
+            return
+        if waiting is None:
+            waiting = others.waits_for() if others is not None else ""
         with self._lock:
-            if self._error is not None or self._is_closed:
+            if self._is_over():
                 return
-            self._error = error = CollectiveError(reason, waiting or "")
+            self._error = error = CollectiveError(reason, waiting)
         self._has_failed.set()
         # First those who wait must learn of it, then NCCL's kernels may end, and then what waits for an agreement.
         if self._watch is not None:
@@ -302,6 +302,10 @@ class Members:
         self._abort_ranks()
         if others is not None:
             others.let_go()
+            others.leave(in_peace=False)  # its threads keep this group
+
+    def _is_over(self) -> bool:
+        return self._error is not None or self._is_closed
 
     def _abort_ranks(self) -> None:
         # NCCL marks a communicator first, so that its kernels end. Then it may wait for them, and for what their

@@ -1,28 +1,45 @@
-"""The other processes of a group: what they and this one say, and the word on which this one's streams wait.
+"""The other processes of a group: what this one says to them, and the word on which its streams wait.
 
 Always true: a stream goes beyond its wait when all who take part have said the same, or when the group has failed and
-NCCL was told to abort.
+NCCL was told to abort. A call that was built is made or refused, or the others are told that it was dropped.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
-from aiocuda._collective.agreement import Agreement, Key, brief
+from aiocuda._collective.agreement import Key, brief
 from aiocuda._collective.calls import Call
-from aiocuda._collective.meeting import GONE, Line, Place
+from aiocuda._collective.coordinator import LONGEST_REASON
+from aiocuda._collective.meeting import Line, Place
 from aiocuda._driver import nccl
 from aiocuda._verbs.create import empty_host
 
-__all__ = ["Others"]
+__all__ = ["Others", "Promise"]
 
 # A stream compares numbers of 32 bits as they lie on a circle. So the word of a group that failed is half of it beyond.
 _FIRST: Final = 1 << 30
 _ALL: Final = _FIRST + (1 << 31) - 1
 
-_LONGEST_REASON: Final = 4000  # which a message of the channel can hold, whatever the characters
+_ANSWER_S: Final = 1.0
+
+
+class Promise:
+    """A call that this rank has built. If nobody has it any more before it is kept, the other ranks are told."""
+
+    __slots__ = ("__weakref__", "_dropped", "key")
+
+    def __init__(self, key: Key, say_later: Callable[[Any], None]) -> None:
+        self.key = key
+        self._dropped = weakref.finalize(self, say_later, ["refused", key, "has dropped it, or it failed before"])
+        self._dropped.atexit = False
+
+    def keep(self) -> None:
+        """Note that the call was made, or refused."""
+        self._dropped.detach()
 
 
 class Others:
@@ -35,30 +52,31 @@ class Others:
     rank, size
         This process's number, and how many there are.
     failed
-        Called on any thread when the group is to fail: with the reason, whether the others know it, and whether it
-        names what ranks called.
+        Called on any thread when the group is to fail: with the reason, whether the others know it, and for whom this
+        rank waits.
     timeout_s
         How long the way to the meeting may take.
     """
 
     def __init__(
-        self, place: Place, rank: int, size: int, failed: Callable[[str, bool, bool], object], timeout_s: float
+        self, place: Place, rank: int, size: int, failed: Callable[[str, bool, str], object], timeout_s: float
     ) -> None:
-        self._rank, self._size = rank, size
+        self._rank = rank
         self._failed = failed
-        self._lock = threading.Lock()
-        self._agreement = Agreement(rank, size)
+        self._changed = threading.Condition()
         self._numbers: dict[Key, int] = {}  # of the last calls that this rank has built
-        self._called = 0
-        self._left: set[int] = set()
-        self._is_over = False
+        self._calls: dict[Key, str] = {}  # that were made, and are not agreed on
+        self._called = self._agreed = 0
+        self._asked = self._answered = 0
+        self._answer = ""
+        self._has_left = self._is_over = False
         self._memory = empty_host(1, "uint32").sync()
         self._word = self._memory.numpy()
         self._word[0] = 0
-        self._line = Line(place, rank, self._hear, timeout_s)
+        self._line = Line(place, rank, size, self._hear, timeout_s)
 
-    def number(self, call: Call) -> Key:
-        """Return what all ranks know this rank's next call by."""
+    def promise(self, call: Call) -> Promise:
+        """Give this rank's next call the number that all ranks know it by."""
         match call.kind:
             case "send":
                 series = Key(0, self._rank, call.root)
@@ -66,82 +84,81 @@ class Others:
                 series = Key(0, call.root, self._rank)
             case _:
                 series = Key(0)
-        with self._lock:
+        with self._changed:
             self._numbers[series] = number = self._numbers.get(series, 0) + 1
-        return series.in_series(number)
+        return Promise(series.in_series(number), self._line.say_later)
 
-    def refuse(self, key: Key, error: Exception) -> None:
+    def refuse(self, promise: Promise, error: Exception) -> None:
         """Say that a call of this rank is refused: if all ranks refuse it, it is none, and else the group fails."""
-        words = brief(f"refuses its call ({type(error).__name__}: {error})")
-        with self._lock:
-            self._agreement.refuse(self._rank, key, words)
-            self._line.say(["refused", key, words])
-        self._settle()
+        promise.keep()
+        self._line.say(["refused", promise.key, brief(f"refuses its call ({type(error).__name__}: {error})")])
 
-    def agree(self, stream: int, key: Key, words: str) -> None:
+    def agree(self, stream: int, promise: Promise, words: str) -> None:
         """Say what is called, and have a stream wait until all have said the same."""
-        with self._lock:
+        promise.keep()
+        with self._changed:
             self._called += 1
             number = self._called
-            self._agreement.call(self._rank, key, words)
-            self._line.say(["call", key, words])
+            self._calls[promise.key] = words
+            self._line.say(["call", promise.key, words])
         nccl.wait_for_flag(stream, self._memory._address, _FIRST + number)
-        self._settle()
 
-    def waits_for(self) -> str | None:
-        """Return for whom the first call waits that is not agreed on; None if there is none."""
-        with self._lock:
-            return self._agreement.waits_for()
+    def waits_for(self) -> str:
+        """Ask the hub for whom the first call waits that is not agreed on; empty if there is none.
+
+        *Blocks*: until it has answered, a second at most. Not to be called by the line's threads.
+        """
+        with self._changed:
+            if not self._calls:
+                return ""
+            self._asked = number = self._asked + 1
+            self._line.say(["waits", number])
+            self._changed.wait_for(lambda: self._answered >= number or self._is_over, _ANSWER_S)
+            if self._answered >= number:
+                return self._answer
+        return self._waits_by_itself()
 
     def tell(self, reason: str) -> None:
         """Say that the group has failed."""
-        self._line.say(["failed", brief(reason, _LONGEST_REASON)])
+        self._line.say(["failed", brief(reason, LONGEST_REASON)])
 
     def let_go(self) -> None:
         """Let all streams go on: NCCL was told to abort."""
-        with self._lock:
+        with self._changed:
             self._is_over = True
             self._word[0] = _ALL
+            self._changed.notify_all()
 
     def leave(self, *, in_peace: bool) -> None:
         """Hear and say no more."""
-        with self._lock:
-            self._left.add(self._rank)
+        with self._changed:
+            self._has_left = True
         if in_peace:
             self._line.say(["bye"])
         self._line.close()
 
-    def _hear(self, rank: int, said: Any) -> None:
-        """On the thread of the line: another rank said something."""
-        if rank >= self._size:
-            self._failed(f"rank {rank} has joined, and this one was told that there are {self._size}", False, True)
-            return
+    def _waits_by_itself(self) -> str:
+        with self._changed:
+            for key, words in self._calls.items():
+                return f"{key}, {words}: not all ranks have called it"
+        return ""
+
+    def _hear(self, said: Any) -> None:
+        """On a thread of the line: the hub said something."""
         match said:
-            case ["call", [int(), int(), int()] as key, str(words)]:
-                with self._lock:
-                    self._agreement.call(rank, Key(*key), words)
-                self._settle()
-            case ["refused", [int(), int(), int()] as key, str(words)]:
-                with self._lock:
-                    self._agreement.refuse(rank, Key(*key), words)
-                self._settle()
-            case ["failed", str(reason)]:
-                self._failed(reason, True, False)
-            case ["bye"]:
-                with self._lock:
-                    self._left.add(rank)
-                    self._agreement.leave(rank)
-                self._settle()
-            case [word] if word == GONE and not self._left.intersection((rank, self._rank)):
-                who = f"rank {rank} is gone" if rank >= 0 else "the process that made the group's id is gone"
-                self._failed(who, False, False)
+            case ["agreed", [int(), int(), int()] as key]:
+                with self._changed:
+                    del self._calls[Key(*key)]
+                    self._agreed += 1
+                    if not self._is_over:
+                        self._word[0] = _FIRST + self._agreed
+            case ["waits", int(number), str(words)]:
+                with self._changed:
+                    self._answered, self._answer = number, words
+                    self._changed.notify_all()
+            case ["ended", str(reason), str(waiting)] if not self._has_left:
+                self._failed(reason, True, waiting)
+            case ["gone", str(reason)] if not self._has_left:
+                self._failed(reason, False, self._waits_by_itself())
             case _:
                 pass
-
-    def _settle(self) -> None:
-        with self._lock:
-            wrong = None if self._rank in self._left else self._agreement.wrong
-            if wrong is None and not self._is_over:
-                self._word[0] = _FIRST + self._agreement.agreed
-        if wrong is not None:
-            self._failed(wrong, False, True)

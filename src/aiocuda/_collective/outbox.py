@@ -67,6 +67,11 @@ class Outbox:
         with self._changed:
             self._changed.wait_for(lambda: self._is_broken or not self._is_sending, timeout_s)
 
+    def close(self) -> None:
+        """Send no more, and shut the connection down."""
+        with self._changed:
+            self._break()
+
     def _send_now(self, content: bytes) -> int:
         try:
             return self._connection.send(content, socket.MSG_DONTWAIT)

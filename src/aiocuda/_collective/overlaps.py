@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Final
 
 from aiocuda._collective.calls import Call, Part
@@ -67,8 +67,8 @@ def _overlapping(
     read: Part, writes: Sequence[tuple[Part, tuple[int, int]]], starts: Sequence[int]
 ) -> Iterator[tuple[Part, tuple[int, int]]]:
     """Those that are written, which are apart and sorted, that share memory with one that is read."""
-    at = max(bisect_right(starts, read.address) - 1, 0)
-    for written, where in islice(writes, at, None):
+    for at in range(max(bisect_right(starts, read.address) - 1, 0), len(writes)):
+        written, where = writes[at]
         if written.address >= read.end:
             return
         if read.address < written.end:

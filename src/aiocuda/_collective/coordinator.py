@@ -1,0 +1,93 @@
+"""What the hub of a group answers to what ranks say. Pure.
+
+Always true: on a call of all ranks, each rank gets one answer, when all have said the same. The group ends once, and
+each rank is told why, and for whom it waited then. A rank that closed it is told nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeAlias
+
+from aiocuda._collective.agreement import Agreement, Key, brief
+
+__all__ = ["LONGEST_REASON", "Answer", "Coordinator"]
+
+LONGEST_REASON: Final = 4000  # which a message of the channel can hold twice, whatever the characters
+
+Answer: TypeAlias = tuple[Sequence[int], list[Any]]
+"""Ranks, and what they are told."""
+
+
+class Coordinator:
+    """Hears all ranks of one group.
+
+    Parameters
+    ----------
+    rank, size
+        The first rank that has joined, and how many it was told that there are.
+    """
+
+    def __init__(self, rank: int, size: int) -> None:
+        self._first = rank
+        self.size = size
+        self._agreement = Agreement(size)
+        self._present: set[int] = set()  # ranks that have joined, and are neither gone nor have left
+        self._reason: str | None = None
+
+    def join(self, rank: int, size: int) -> list[Answer]:
+        """Note that a rank has joined, which was told that there are so many."""
+        self._present.add(rank)
+        if self._reason is not None:
+            return [([rank], ["ended", self._reason, ""])]
+        if size == self.size:
+            return []
+        return self._end(
+            f"rank {rank} has joined, and was told that there are {size} ranks; rank {self._first} was told that there "
+            f"are {self.size}",
+            self._present,
+        )
+
+    def hear(self, rank: int, said: Any) -> list[Answer]:
+        """Note what a rank says; return what is to be told."""
+        match said:
+            case ["waits", int(number)]:
+                return [([rank], ["waits", number, self._waits_for(rank)])]
+            case ["bye"]:
+                self._present.discard(rank)
+                self._agreement.leave(rank)
+            case _ if self._reason is not None:
+                return []
+            case ["call", [int(), int(), int()] as key, str(words)]:
+                self._agreement.call(rank, Key(*key), words)
+            case ["refused", [int(), int(), int()] as key, str(words)]:
+                self._agreement.refuse(rank, Key(*key), words)
+            case ["failed", str(reason)]:
+                return self._end(reason, self._present - {rank})
+            case _:
+                return self._end(f"rank {rank} says {said!r:.200}, which is not understood", self._present)
+        return self._settled()
+
+    def lose(self, rank: int, why: str) -> list[Answer]:
+        """Note that a rank is not there any more; `why`: as in "rank 1 …"."""
+        if rank not in self._present:
+            return []  # it has closed the group
+        answers = self._end(f"rank {rank} {why}", self._present)
+        self._present.discard(rank)
+        return answers
+
+    def _settled(self) -> list[Answer]:
+        if self._agreement.wrong is not None:
+            return self._end(self._agreement.wrong, self._present, is_complete=True)
+        return [(key.ranks(self.size), ["agreed", key]) for key in self._agreement.take_agreed()]
+
+    def _end(self, reason: str, ranks: Iterable[int], *, is_complete: bool = False) -> list[Answer]:
+        """End the group, once. `is_complete`: the reason says already who waits for whom."""
+        if self._reason is not None:
+            return []
+        self._reason = reason = brief(reason, LONGEST_REASON)
+        return [([each], ["ended", reason, "" if is_complete else self._waits_for(each)]) for each in sorted(ranks)]
+
+    def _waits_for(self, rank: int) -> str:
+        words = self._agreement.waits_for(rank) if rank < self.size else None
+        return brief(words or "", LONGEST_REASON)

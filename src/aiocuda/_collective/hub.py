@@ -1,0 +1,133 @@
+"""The hub of a group: a thread for each rank's connection, in the process that made the group's id.
+
+Always true: what a rank says is answered as the coordinator says, in the order in which it came. Nobody waits for one
+who hears slowly. One that says nothing for the time of the group's id is gone. A hub ends when all ranks have come and
+gone, or with its process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import secrets
+import socket
+import threading
+from collections.abc import Iterable
+from typing import Final
+
+from aiocuda._collective.coordinator import Answer, Coordinator
+from aiocuda._collective.meeting import Place, Reader, line_of
+from aiocuda._collective.outbox import Outbox, keep_from_children
+from aiocuda._collective.silence import BEAT, Silence, between_looks_s
+
+__all__ = ["Hub", "open_hub"]
+
+_SECRET_BYTES: Final = 16
+
+_hubs: set[Hub] = set()  # of the ids that this process has made
+
+
+class Hub:
+    """Hears what each rank of one group says, and answers.
+
+    Parameters
+    ----------
+    host
+        The address of this machine.
+    answers_within_s
+        How long a rank may say nothing.
+    """
+
+    def __init__(self, host: str, answers_within_s: float) -> None:
+        self._listener = socket.create_server((host, 0))
+        keep_from_children(self._listener)
+        port = self._listener.getsockname()[1]
+        self.place = Place(host, port, secrets.token_hex(_SECRET_BYTES), answers_within_s)
+        self._lock = threading.Lock()
+        self._coordinator: Coordinator | None = None  # once a rank has come
+        self._outboxes: dict[int, Outbox] = {}  # of all that have come
+        self._there: dict[int, Silence] = {}  # those that are still there
+        self._is_over = threading.Event()
+        for run, name in ((self._accept, "aiocuda-meeting"), (self._beat, "aiocuda-beats")):
+            threading.Thread(target=run, name=name, daemon=True).start()
+
+    def look(self) -> None:
+        """Say a sign of life to each rank; those that were silent for too long are gone."""
+        with self._lock:
+            self._tell([(list(self._there), BEAT)])
+            silent = [rank for rank, each in self._there.items() if each.look()]
+        for rank in silent:
+            self._lose(rank, f"has said nothing for {self.place.answers_within_s:g} s")
+
+    def _beat(self) -> None:
+        while not self._is_over.wait(between_looks_s(self.place.answers_within_s)):
+            self.look()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                keep_from_children(connection)
+                threading.Thread(target=self._serve, args=(connection,), name="aiocuda-rank", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        reader = Reader(connection)
+        match reader.next():
+            case {"secret": str(secret), "rank": int(rank), "size": int(size)} if self._is_ours(secret):
+                silence = self._let_in(rank, size, connection)
+            case _:
+                silence = None
+        if silence is None:
+            connection.close()
+            return
+        while (said := reader.next()) is not None:
+            silence.hear()
+            if said != BEAT:
+                with self._lock:
+                    self._tell(self._coordinator.hear(rank, said) if self._coordinator is not None else ())
+        self._lose(rank, "is gone")
+        connection.close()
+
+    def _is_ours(self, secret: str) -> bool:
+        return hmac.compare_digest(secret.encode("utf-8", "backslashreplace"), self.place.secret.encode())
+
+    def _let_in(self, rank: int, size: int, connection: socket.socket) -> Silence | None:
+        with self._lock:
+            if rank in self._outboxes or not 0 <= rank < size:
+                return None
+            self._outboxes[rank] = Outbox(connection)
+            self._there[rank] = silence = Silence()
+            if self._coordinator is None:
+                self._coordinator = Coordinator(rank, size)
+            self._tell(self._coordinator.join(rank, size))
+        return silence
+
+    def _lose(self, rank: int, why: str) -> None:
+        with self._lock:
+            if self._there.pop(rank, None) is None or self._coordinator is None:
+                return
+            self._tell(self._coordinator.lose(rank, why))
+            is_over = not self._there and len(self._outboxes) >= self._coordinator.size
+        self._outboxes[rank].close()
+        if is_over:
+            self._end()
+
+    def _tell(self, answers: Iterable[Answer]) -> None:
+        for ranks, what in answers:
+            line = line_of(what)  # once for all ranks
+            for rank in ranks:
+                self._outboxes[rank].put(line)
+
+    def _end(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # the thread that accepts hears of it
+        self._listener.close()
+        _hubs.discard(self)
+        self._is_over.set()
+
+
+def open_hub(host: str, answers_within_s: float) -> Place:
+    """Begin to answer the ranks of one group; return where."""
+    hub = Hub(host, answers_within_s)
+    _hubs.add(hub)
+    return hub.place

@@ -1,0 +1,76 @@
+"""The answers of a group's hub: without devices and channels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aiocuda._collective.coordinator import LONGEST_REASON, Coordinator
+
+CALL = [1, -1, -1]
+
+
+def joined(size: int) -> Coordinator:
+    made = Coordinator(0, size)
+    for rank in range(size):
+        assert made.join(rank, size) == []
+    return made
+
+
+def told(answers: list[Any]) -> dict[int, list[Any]]:
+    """Return what each rank is told."""
+    found: dict[int, list[Any]] = {}
+    for ranks, what in answers:
+        for rank in ranks:
+            found.setdefault(rank, []).append(what)
+    return found
+
+
+@pytest.mark.parametrize("size", [2, 8, 64])
+def test_a_call_takes_one_answer_for_each_rank(size):
+    coordinator = joined(size)
+    answers = [coordinator.hear(rank, ["call", CALL, "x"]) for rank in range(size)]
+    assert answers[:-1] == [[]] * (size - 1)
+    assert told(answers[-1]) == {rank: [["agreed", tuple(CALL)]] for rank in range(size)}
+
+
+def test_a_message_is_answered_to_its_ends():
+    coordinator = joined(4)
+    assert coordinator.hear(1, ["call", [1, 1, 3], "x"]) == []
+    assert told(coordinator.hear(3, ["call", [1, 1, 3], "x"])).keys() == {1, 3}
+
+
+def test_ranks_that_differ_have_not_agreed():
+    coordinator = joined(2)
+    coordinator.hear(0, ["call", CALL, "x"])
+    answers = told(coordinator.hear(1, ["call", CALL, "y"]))
+    reason = "the ranks of the group do not call the same: as call 1, rank 0 calls x, rank 1 calls y"
+    assert answers == {0: [["ended", reason, ""]], 1: [["ended", reason, ""]]}
+    assert coordinator.hear(0, ["call", [2, -1, -1], "x"]) == []  # it has ended once
+
+
+def test_one_that_has_left_is_told_nothing():
+    coordinator = joined(3)
+    assert coordinator.hear(2, ["bye"]) == []
+    assert coordinator.lose(2, "is gone") == []
+    assert told(coordinator.hear(0, ["failed", "no"])) == {1: [["ended", "no", ""]]}
+
+
+def test_ranks_that_were_told_different_sizes_are_named():
+    coordinator = Coordinator(1, 4)
+    coordinator.join(1, 4)
+    reason = "rank 0 has joined, and was told that there are 2 ranks; rank 1 was told that there are 4"
+    assert told(coordinator.join(0, 2)) == {0: [["ended", reason, ""]], 1: [["ended", reason, ""]]}
+    assert told(coordinator.hear(0, ["waits", 1])) == {0: [["waits", 1, ""]]}
+
+
+def test_answers_are_of_bounded_length():
+    coordinator = joined(1000)
+    for rank in range(1, 999):
+        coordinator.hear(rank, ["call", [1, rank, rank + 1], "x" * 1000])
+    coordinator.hear(0, ["call", CALL, "x" * 1000])
+    ((_, number, waiting),) = told(coordinator.hear(0, ["waits", 5]))[0]
+    assert number == 5
+    assert waiting.startswith("call 1, xxx")
+    assert len(waiting) <= LONGEST_REASON
