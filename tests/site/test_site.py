@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 WIDE, NARROW = 1280, 400
-# A little wider than the windows from which on the page's table of contents stands beside it: by Furo's style, and by ours.
+# A little wider than the windows from which on the page's table of contents stands beside it: by Furo's style, by ours.
 WITHOUT_TABLE, WITH_TABLE = 1320, 1690
 # What a page tells of its own layout. A line of code that does not fit has a bar to scroll, and hides columns.
 LAYOUT = """() => ({

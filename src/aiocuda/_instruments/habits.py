@@ -162,7 +162,9 @@ def advise() -> None:
         (_native.Policy, "a policy", "another process has streams of its own; make the policy there"),
     ):
         refuse_copies(cls, what, copy=as_it_is, pickle=pickle)
-    refuse(Kernel, "__getitem__", "a kernel is launched as `kernel(x, y, n, grid=blocks, block=threads)`, without [...]")
+    refuse(
+        Kernel, "__getitem__", "a kernel is launched as `kernel(x, y, n, grid=blocks, block=threads)`, without [...]"
+    )
     refuse_await(Kernel, "a kernel is not awaited; did you mean a launch of it, `await kernel(x, y, n, threads=n)`?")
     refuse_await(CudaGraph, "a graph is not awaited; did you mean `await graph.launch()`?")
     refuse_await(Stream, "a stream is not awaited; did you mean `await stream.synchronize()`?")
