@@ -32,7 +32,7 @@ IN_FUNCTIONS = {
     "triton",
     "warp",
 }
-# Files are imported by these once what they are for is there or wanted: an event loop's runtime, another library, the demo,
+# These import files once what the files are for is there or wanted: an event loop's runtime, another library, the demo,
 # a public name.
 BY_NAME = {"_loops/__init__.py", "_bench/loops.py", "_bench/peers/loading.py", "_cli.py", "_later.py"}
 

@@ -345,7 +345,7 @@ class Module:
         except CompilationError as error:
             first = next((line for line in error.log.splitlines() if "error" in line), "")
             if not first.startswith((questions.NAME, "__nv_name_map")):
-                raise
+                raise CompilationError(error.source_name, questions.without_question(error.log)) from None
             raise SignatureError(first.partition("error:")[2].strip()) from error
         return _native.demangled(mangled)
 
