@@ -113,7 +113,7 @@ def _advise_on_operations() -> None:
     refuse_operators(
         DeviceOp,
         "operations",
-        compute=f"`await ac.to_host(op)` gives what it yields, as NumPy's, to compute with. On the device, {_COMPUTE}",
+        compute=f"`await ac.to_host(op)` gives a NumPy array to compute with. On the device, {_COMPUTE}",
         product=_PRODUCT,
         assign="`x = await op` gives an array; `ac.fill(x[i], value)` and `ac.copy(x[i], source)` set items of that",
         number="`(await ac.to_host(op)).item()` is the number",
