@@ -3,13 +3,12 @@
 The same program runs on an NVIDIA GPU and, where there is none, on aiocuda's emulated driver.
 """
 
-from aiocuda import _naming, _wiring
+from typing import TYPE_CHECKING
+
+from aiocuda import _later, _naming, _wiring
 from aiocuda import algorithms as algorithms
-from aiocuda import cluster as cluster
-from aiocuda import collective as collective
 from aiocuda import errors as errors
 from aiocuda import fft as fft
-from aiocuda import interop as interop
 from aiocuda import linalg as linalg
 from aiocuda._arrays.array import DeviceArray as DeviceArray
 from aiocuda._arrays.array import HostArray as HostArray
@@ -69,20 +68,6 @@ from aiocuda._ops.composing import value as value
 from aiocuda._ops.composing import zip as zip
 from aiocuda._ops.operation import DeviceOp as DeviceOp
 from aiocuda._pictures.picture import Picture as Picture
-from aiocuda._serve.batching import Batched as Batched
-from aiocuda._serve.batching import batched as batched
-from aiocuda._serve.counts import BatchStatistics as BatchStatistics
-from aiocuda._serve.health import DeviceHealth as DeviceHealth
-from aiocuda._serve.health import Health as Health
-from aiocuda._serve.health import healthy as healthy
-from aiocuda._serve.lifespan import lifespan as lifespan
-from aiocuda._serve.padding import bucket as bucket
-from aiocuda._serve.padding import pad_stack as pad_stack
-from aiocuda._trace.debugging import Debugging as Debugging
-from aiocuda._trace.debugging import debug as debug
-from aiocuda._trace.findings import Finding as Finding
-from aiocuda._trace.tracing import Tracing as Tracing
-from aiocuda._trace.tracing import trace as trace
 from aiocuda._verbs.chunks import stream_chunks as stream_chunks
 from aiocuda._verbs.conversion import convert as convert
 from aiocuda._verbs.copies import copy as copy
@@ -167,6 +152,52 @@ from aiocuda.errors import SignatureError as SignatureError
 from aiocuda.errors import StoppingError as StoppingError
 from aiocuda.errors import UndeclaredKernelError as UndeclaredKernelError
 from aiocuda.errors import WorkerLostError as WorkerLostError
+
+if TYPE_CHECKING:  # at run time, they are imported when they are first asked for
+    from aiocuda import cluster as cluster
+    from aiocuda import collective as collective
+    from aiocuda import interop as interop
+    from aiocuda._serve.batching import Batched as Batched
+    from aiocuda._serve.batching import batched as batched
+    from aiocuda._serve.counts import BatchStatistics as BatchStatistics
+    from aiocuda._serve.health import DeviceHealth as DeviceHealth
+    from aiocuda._serve.health import Health as Health
+    from aiocuda._serve.health import healthy as healthy
+    from aiocuda._serve.lifespan import lifespan as lifespan
+    from aiocuda._serve.padding import bucket as bucket
+    from aiocuda._serve.padding import pad_stack as pad_stack
+    from aiocuda._trace.debugging import Debugging as Debugging
+    from aiocuda._trace.debugging import debug as debug
+    from aiocuda._trace.findings import Finding as Finding
+    from aiocuda._trace.tracing import Tracing as Tracing
+    from aiocuda._trace.tracing import trace as trace
+else:
+    __getattr__, __dir__ = _later.names_of(
+        __name__,
+        globals(),
+        {"cluster": "aiocuda.cluster"},
+        {"collective": "aiocuda.collective"},
+        {"interop": "aiocuda.interop"},
+        {
+            "Batched": "aiocuda._serve.batching",
+            "batched": "aiocuda._serve.batching",
+            "BatchStatistics": "aiocuda._serve.counts",
+            "DeviceHealth": "aiocuda._serve.health",
+            "Health": "aiocuda._serve.health",
+            "healthy": "aiocuda._serve.health",
+            "lifespan": "aiocuda._serve.lifespan",
+            "bucket": "aiocuda._serve.padding",
+            "pad_stack": "aiocuda._serve.padding",
+        },
+        {
+            "Debugging": "aiocuda._trace.debugging",
+            "debug": "aiocuda._trace.debugging",
+            "Finding": "aiocuda._trace.findings",
+            "Tracing": "aiocuda._trace.tracing",
+            "trace": "aiocuda._trace.tracing",
+        },
+    )
+del TYPE_CHECKING  # no name of this module
 
 __all__ = [
     "ALL_COMPLETED",
@@ -334,4 +365,4 @@ __all__ = [
 ]
 
 _wiring.wire()
-_naming.name_publicly(__name__, globals(), __all__)
+_naming.name_publicly(__name__, globals(), set(__all__).intersection(globals()))

@@ -128,14 +128,19 @@ def run_demo(arguments: Sequence[str]) -> int:
         return 1
     # By name: the examples are installed inside the package and are no part of its floors.
     example = importlib.import_module("aiocuda._examples.mlp.mlp")
-    status: int = example.run_demo(arguments)
+    try:
+        status: int = example.run_demo(arguments)
+    except KeyboardInterrupt:  # Ctrl-C is a way to end it, and no fault of the program
+        print("aiocuda demo: interrupted", file=sys.stderr)
+        return 130  # what a shell says of a program that SIGINT ended
     return status
 
 
 def _add_program(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", dest="module", action="store_true", help="run a module, as python -m does")
     parser.add_argument("program", metavar="program.py", help="the program, or the name of the module")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="argument", help="the program's own")
+    own = parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="argument", help="the program's own")
+    own.required = False  # CPython 3.11 says otherwise where the program is missing
 
 
 def run_emulate(arguments: Sequence[str]) -> int:

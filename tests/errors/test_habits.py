@@ -181,12 +181,25 @@ async def gathered(thing):
     await asyncio.gather(thing)
 
 
-@pytest.mark.parametrize("kind", ["array", "host", "managed", "partition", "graph", "stream"])
+@pytest.mark.parametrize("kind", ["op", "launch", "value"])
+def test_computing_with_an_operation_names_its_await_first(things, kind):
+    with pytest.raises(ac.ArgumentTypeError, match=r"^operations have no operator \+: `await ac\.to_host\(op\)` gives"):
+        things[kind] + 1
+
+
+def test_a_kernel_is_not_launched_with_brackets(things):
+    with pytest.raises(ac.ArgumentTypeError, match=r"launched as `kernel\(x, y, n, grid=blocks, block=threads\)`"):
+        things["kernel"][1, 256]
+
+
+@pytest.mark.parametrize("kind", ["array", "host", "managed", "partition", "graph", "stream", "kernel"])
 def test_what_is_there_is_not_awaited_and_not_awaitable(run, things, kind):
     async def main():
         await things[kind]
 
-    with pytest.raises(ac.ArgumentTypeError, match=r"did you mean `await (ac|graph|stream)\."):
+    with pytest.raises(
+        ac.ArgumentTypeError, match=r"did you mean (a launch of it, )?`await (ac\.|graph\.|stream\.|kernel\()"
+    ):
         run(main)
     assert not inspect.isawaitable(things[kind])
     assert not isinstance(things[kind], collections.abc.Awaitable)

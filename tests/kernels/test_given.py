@@ -167,3 +167,15 @@ def test_macros_that_are_truth_values_are_0_and_1():
     assert ac.CompileOptions(defines={"A": True, "B": False, "C": None, "D": "", "E": 2}).arguments()[:5] == tuple(
         f"--define-macro={each}" for each in ("A=1", "B=0", "C", "D=", "E=2")
     )
+
+
+def test_the_name_of_a_file_is_no_source():
+    with pytest.raises(ac.ArgumentValueError, match=r"'double\.cu' is the name of a file: `ac\.Module\.from_file"):
+        ac.kernel("double.cu")
+
+
+def test_a_source_without_a_kernel_says_what_makes_one():
+    with pytest.raises(
+        ac.SignatureError, match=r"holds no __global__ function .* a kernel begins with `__global__ void`"
+    ):
+        ac.kernel("void plain(float* x) {}")

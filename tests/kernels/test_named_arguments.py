@@ -145,7 +145,8 @@ def test_a_launch_of_several_outputs_is_unpacked(kernels, run):
 
 def test_a_result_of_one_array_or_of_an_unknown_number_is_not_unpacked(kernels):
     with pytest.raises(
-        ac.ArgumentTypeError, match="the launch of increment yields one array, and cannot be taken apart"
+        ac.ArgumentTypeError,
+        match="the launch of increment yields one array, and cannot be taken apart: `await` it for its items",
     ):
         _, _ = kernels.increment(ac.zeros(3, np.int32), 3, threads=3)
     late = ac.value(1).then(lambda _: (1, 2))

@@ -242,3 +242,10 @@ def test_parameters_by_name_and_compilation_beforehand(run):
         return await ac.to_host(kernel(a=7.0, x=ac.zeros(1, np.float64), grid=1, block=1))
 
     assert run(program).tolist() == [7]
+
+
+def test_an_error_of_the_source_does_not_show_the_question():
+    misspelt = ac.kernel('extern "C" __global__ void look(const flaot* x) {}')
+    with pytest.raises(ac.CompilationError, match='identifier "flaot" is undefined') as raised:
+        misspelt(ac.ones(3), threads=3).sync()
+    assert "aiocuda_question" not in str(raised.value)

@@ -6,10 +6,12 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import json
 import pickle
 import pkgutil
 import re
 import typing
+from collections.abc import Iterable
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -57,24 +59,67 @@ def source_of_package() -> ast.Module:
 def test_all_is_sorted_and_complete():
     assert ac.__all__ == sorted(ac.__all__, key=lambda name: (not name.isupper(), name))  # constants first
     assert len(set(ac.__all__)) == len(ac.__all__)
-    public = {
-        name for name, value in vars(ac).items() if not name.startswith("_") and not isinstance(value, ModuleType)
-    }
+    public = {name for name in dir(ac) if not name.startswith("_") and not isinstance(getattr(ac, name), ModuleType)}
     assert public == set(PUBLIC)
 
 
-def test_the_package_only_reexports_x_as_x():
-    """So that type checkers, too, take them as the package's own; and it has itself tied together, and named."""
-    calls = []
-    for node in source_of_package().body:
+def reexported(nodes: Iterable[ast.stmt]) -> dict[str, str]:
+    """What is imported `X as X`, so that type checkers, too, take it as the package's own; by its module."""
+    found = {}
+    for node in nodes:
         if isinstance(node, ast.ImportFrom):
             for name in node.names:
-                assert name.asname == name.name or name.name in {"_naming", "_wiring"}
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+                if name.name not in {"TYPE_CHECKING", "_later", "_naming", "_wiring"}:
+                    assert name.asname == name.name
+                    module = f"aiocuda.{name.name}" if node.module == "aiocuda" else node.module
+                    found[name.name] = module
+    return found
+
+
+def later() -> tuple[dict[str, str], dict[str, str]]:
+    """What type checkers are told of names that come later, and from where they come at run time."""
+    (node,) = (each for each in source_of_package().body if isinstance(each, ast.If))
+    assert ast.unparse(node.test) == "TYPE_CHECKING"
+    ((functions),) = node.orelse
+    assert ast.unparse(functions.targets[0]) == "(__getattr__, __dir__)"
+    groups = map(ast.literal_eval, functions.value.args[2:])
+    return reexported(node.body), {name: home for group in groups for name, home in group.items()}
+
+
+def test_the_package_only_reexports_x_as_x():
+    """And it has itself tied together, and named."""
+    body = source_of_package().body
+    assert set(reexported(body)) | set(later()[0]) == set(ac.__all__) | {"__version__"}
+    calls = []
+    for node in body:
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             calls.append(ast.unparse(node.value.func))
         else:
-            assert isinstance(node, ast.Expr | ast.Assign), ast.dump(node)
+            assert isinstance(node, ast.ImportFrom | ast.If | ast.Delete | ast.Expr | ast.Assign), ast.dump(node)
     assert calls == ["_wiring.wire", "_naming.name_publicly"]
+
+
+def test_names_that_come_later_are_those_that_type_checkers_see():
+    told, run = later()
+    assert told == run
+
+
+def test_a_name_that_comes_later_brings_its_group_with_public_names(in_process):
+    done = in_process(
+        """
+        import pickle
+        import aiocuda as ac
+        assert "aiocuda._serve" not in __import__("sys").modules
+        ac.healthy
+        print(vars(ac)["Health"].__module__, pickle.loads(pickle.dumps(ac.Finding)) is ac.Finding)
+        """
+    )
+    assert done.stdout == "aiocuda True\n", done.stderr
+
+
+def test_a_name_that_nobody_has_is_an_attribute_error():
+    with pytest.raises(AttributeError, match=r"^module 'aiocuda' has no attribute 'trase'"):
+        ac.trase  # noqa: B018
 
 
 def own_modules() -> list[ModuleType]:
@@ -179,6 +224,33 @@ def test_importing_starts_no_driver_and_no_loop(in_process):
         """
     )
     assert done.stdout == "0 False False\n", done.stderr
+
+
+# Each takes milliseconds, and many programs do without.
+HEAVY = {
+    "asyncio", "cuda.bindings", "cuda.core", "cupy", "http", "importlib.metadata", "importlib.resources",
+    "multiprocessing", "numba", "opentelemetry", "ray", "rich", "socket", "statistics", "tempfile", "torch", "trio",
+    "triton", "urllib.request", "uvloop", "xml",
+}  # fmt: skip
+
+
+def test_importing_brings_nothing_heavy_and_not_what_comes_later(in_process):
+    """Modules are counted: how long they take is in docs/measurements."""
+    done = in_process(
+        """
+        import json, sys
+        import ml_dtypes, numpy
+        before = set(sys.modules)
+        import aiocuda
+        print(json.dumps(sorted(set(sys.modules) - before)))
+        """
+    )
+    found = json.loads(done.stdout)
+    assert HEAVY.isdisjoint(found)
+    rooms = {"aiocuda._cluster", "aiocuda._collective", "aiocuda._interop", "aiocuda._serve", "aiocuda._trace"}
+    assert rooms.isdisjoint(found)
+    assert len([name for name in found if name.startswith("aiocuda.")]) <= 200
+    assert len([name for name in found if not name.startswith("aiocuda")]) <= 70
 
 
 @pytest.mark.parametrize("thing", DOCUMENTED)

@@ -32,8 +32,9 @@ IN_FUNCTIONS = {
     "triton",
     "warp",
 }
-# Files beside these are imported once what they are for is there: an event loop's runtime, another library, the demo.
-BY_NAME = {"_loops/__init__.py", "_bench/loops.py", "_bench/peers/loading.py", "_cli.py"}
+# These import files once what the files are for is there or wanted: an event loop's runtime, another library, the demo,
+# a public name.
+BY_NAME = {"_loops/__init__.py", "_bench/loops.py", "_bench/peers/loading.py", "_cli.py", "_later.py"}
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: str(path.relative_to(SOURCES)))

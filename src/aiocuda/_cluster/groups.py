@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from aiocuda._cluster import ray
 from aiocuda._cluster.crossing import side_by_side
 from aiocuda._cluster.process import WorkerProcess
-from aiocuda._collective.group import Group, unique_id
+from aiocuda.collective import Group, unique_id
 from aiocuda.errors import ClusterError, WorkerLostError
 
 if TYPE_CHECKING:

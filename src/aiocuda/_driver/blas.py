@@ -7,8 +7,7 @@ nothing and waits for nothing, so that it can be captured: its workspace is give
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -32,8 +31,7 @@ _lock = _forks.lock()
 _handles: dict[int, int] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Factor:
+class Factor(NamedTuple):
     """A matrix, or several of them, as cuBLAS takes it.
 
     Attributes

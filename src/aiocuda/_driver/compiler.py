@@ -12,9 +12,8 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from aiocuda._driver import includes, runtime
 from aiocuda._driver.private_cache import PrivateCache, private_directory, tell
@@ -33,8 +32,7 @@ _CACHE_LIMIT_BYTES: Final = 512 << 20
 _KINDS: Final[dict[str, Literal["cubin", "ptx"]]] = {"CUBIN": "cubin", "PTX": "ptx"}
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """CUDA C++ to compile.
 
     Attributes
@@ -52,8 +50,7 @@ class Source:
     expressions: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(NamedTuple):
     """Compiled code.
 
     Attributes

@@ -18,7 +18,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from aiocuda import _forks
 from aiocuda._driver import forwarded_runtime, probe
@@ -80,8 +80,7 @@ class DriverInfo:
         return format_version(self.version)
 
 
-@dataclass(frozen=True, slots=True)
-class _Finding:
+class _Finding(NamedTuple):
     """The result of a look for NVIDIA's driver: usable or not, and the lines that say why."""
 
     usable: bool

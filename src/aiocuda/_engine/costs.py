@@ -7,8 +7,7 @@ computes for long, takes longer than what is said here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aiocuda import _native
 from aiocuda._driver import runtime
@@ -22,8 +21,7 @@ _LINK_BYTES_PER_S: Final = 25e9
 _LINK_TEXT: Final = "25 GB/s for copies to and from it (assumed: PCIe 4.0, 16 lanes)"
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """What a step moves.
 
     Attributes

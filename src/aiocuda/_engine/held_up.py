@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from aiocuda import _loops, _native
 from aiocuda._driver import select
@@ -20,8 +20,7 @@ __all__ = ["Watched", "Watching", "report", "restore", "watch"]
 _LONG_S = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Watching:
+class Watching(NamedTuple):
     """A limit in seconds, and the function that is told of longer times; None: they are printed."""
 
     limit_s: float

@@ -6,7 +6,7 @@ not say which operation caused a fault. So one that was on the device then is pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 from weakref import ReferenceType, ref
 
 from aiocuda import _native
@@ -18,8 +18,7 @@ __all__ = ["error_of", "renamed"]
 _UNKNOWN = -2  # in place of a device's ordinal
 
 
-@dataclass(frozen=True, slots=True)
-class _First:
+class _First(NamedTuple):
     """The first failure on a device that was lost, and how far its streams had been given work by then."""
 
     operation: str
@@ -80,7 +79,7 @@ def renamed(error: DeviceLostError, operation: str, origin: str, blocks: str = "
     if not error.first_operation:
         for first in list(_first.values()):
             if (first.operation, first.origin) == (error.operation, error.origin):
-                _take_the_place_of(first, replace(first, operation=operation, origin=origin))
+                _take_the_place_of(first, first._replace(operation=operation, origin=origin))
     again = DeviceLostError(
         operation,
         origin,

@@ -6,9 +6,8 @@ Always true: it shows the nodes and the order that the driver has.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiocuda import _native
 from aiocuda._pictures.dag import Edge, Kind, Node
@@ -22,8 +21,7 @@ _KINDS: Final[dict[str, Kind]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Described:
+class _Described(NamedTuple):
     """A node in words; `touches` are lines: its grid and block, and the memory that it reads and writes."""
 
     kind: str

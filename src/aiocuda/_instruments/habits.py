@@ -113,7 +113,7 @@ def _advise_on_operations() -> None:
     refuse_operators(
         DeviceOp,
         "operations",
-        compute=_COMPUTE,
+        compute=f"`await ac.to_host(op)` gives a NumPy array to compute with. On the device, {_COMPUTE}",
         product=_PRODUCT,
         assign="`x = await op` gives an array; `ac.fill(x[i], value)` and `ac.copy(x[i], source)` set items of that",
         number="`(await ac.to_host(op)).item()` is the number",
@@ -162,6 +162,10 @@ def advise() -> None:
         (_native.Policy, "a policy", "another process has streams of its own; make the policy there"),
     ):
         refuse_copies(cls, what, copy=as_it_is, pickle=pickle)
+    refuse(
+        Kernel, "__getitem__", "a kernel is launched as `kernel(x, y, n, grid=blocks, block=threads)`, without [...]"
+    )
+    refuse_await(Kernel, "a kernel is not awaited; did you mean a launch of it, `await kernel(x, y, n, threads=n)`?")
     refuse_await(CudaGraph, "a graph is not awaited; did you mean `await graph.launch()`?")
     refuse_await(Stream, "a stream is not awaited; did you mean `await stream.synchronize()`?")
     refuse_await(Device, "a device is not awaited; did you mean `await device.synchronize()`?")

@@ -14,7 +14,7 @@ from aiocuda._kernels.kernel import Kernel
 from aiocuda._kernels.module import Module
 from aiocuda._source.signature import select_kernel
 from aiocuda._values import given
-from aiocuda.errors import SignatureError
+from aiocuda.errors import ArgumentValueError, SignatureError
 
 __all__ = ["kernel"]
 
@@ -54,7 +54,8 @@ def kernel(
     ------
     ArgumentValueError
         There is no such kernel in the source, or its parameters cannot be known without ``signature=``; where the
-        compiler is asked for them, the first launch raises this. Or a text is empty or holds a NUL character.
+        compiler is asked for them, the first launch raises this. Or a text is empty or holds a NUL character, or the
+        source is the name of a file.
     ArgumentTypeError
         An argument is of another type than it says.
 
@@ -67,6 +68,11 @@ def kernel(
     array([42., 42., 42.], dtype=float32)
     """
     given.text(source, "a kernel's source", "a str of CUDA C++")
+    if "\n" not in source and source.endswith((".cu", ".cuh", ".ptx", ".cubin")):
+        raise ArgumentValueError(
+            f"a kernel's source is a str of CUDA C++; {source!r} is the name of a file: "
+            "`ac.Module.from_file(path).kernel(name)` takes files"
+        )
     if name is not None:
         given.text(name, "name=", "a kernel's name or None")
     try:

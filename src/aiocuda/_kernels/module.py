@@ -6,7 +6,6 @@ launch there or when asked. All kernels and variables of a module that has varia
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 import threading
@@ -346,7 +345,7 @@ class Module:
         except CompilationError as error:
             first = next((line for line in error.log.splitlines() if "error" in line), "")
             if not first.startswith((questions.NAME, "__nv_name_map")):
-                raise
+                raise CompilationError(error.source_name, questions.without_question(error.log)) from None
             raise SignatureError(first.partition("error:")[2].strip()) from error
         return _native.demangled(mangled)
 
@@ -489,7 +488,7 @@ class Module:
                 )
         except SignatureError:  # of another scope, such as a template's: the reason that the source gave stands
             return variable
-        return dataclasses.replace(variable, item=item, extents=extents)
+        return variable._replace(item=item, extents=extents)
 
     def _compiled_kernel(
         self, name: str | None, signature: str | None, structures: Mapping[str, np.dtype[Any]]

@@ -341,7 +341,7 @@ class DeviceOp(Executable[T_co], OpViews[T_co], Generic[T_co]):
         if op._arity() < 0:
             what = {"device_array": "one array", "host_array": "one array", "host_value": "one value"}.get(op._spec[0])
             raise ArgumentTypeError(
-                f"{op._title} yields {what}, and cannot be taken apart: use it as it is"
+                f"{op._title} yields {what}, and cannot be taken apart: `await` it for its items, or use it as it is"
                 if what
                 else f"how many items {op._title} yields is known only when it runs: take apart what .unzip(n) returns"
             )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 __all__ = ["KINDS", "Edge", "Kind", "Node", "lanes_of", "reduced"]
 
@@ -15,8 +15,7 @@ Kind: TypeAlias = Literal["create", "launch", "copy", "fill", "call", "graph", "
 KINDS: Final[tuple[Kind, ...]] = ("create", "launch", "copy", "fill", "call", "graph", "host", "other")
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """A box.
 
     Attributes

@@ -6,8 +6,7 @@ Always true: the same DAG is laid out the same way each time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from aiocuda._pictures.dag import Edge
 from aiocuda.errors import MissingPackageError
@@ -17,8 +16,7 @@ __all__ = ["Layout", "laid_out", "require"]
 Point = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """Places, counted in columns and rows from 0.
 
     Attributes

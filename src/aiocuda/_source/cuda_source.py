@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from tree_sitter import Node
 
@@ -17,8 +16,7 @@ from aiocuda._source.cuda_nodes import parse, scope_of, text_of
 from aiocuda.errors import SignatureError
 
 
-@dataclass(frozen=True, slots=True)
-class TemplateParameter:
+class TemplateParameter(NamedTuple):
     """A template parameter, and the syntax node of its default."""
 
     name: str  # empty where it has none
@@ -26,8 +24,7 @@ class TemplateParameter:
     is_pack: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Preprocessing:
+class Preprocessing(NamedTuple):
     """The parts that the preprocessor may change. Nobody runs it here, so reading the source is not enough there.
 
     Attributes
@@ -59,8 +56,7 @@ class Preprocessing:
         return [word for word in re.findall(r"[A-Za-z_]\w*", text) if word in self.macros and word not in but]
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
+class Declaration(NamedTuple):
     """A ``__global__`` function as declared: text, not yet types."""
 
     name: str  # qualified with its namespaces
@@ -76,8 +72,7 @@ class Declaration:
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class Declarations:
+class Declarations(NamedTuple):
     """The kernels found, and the tree of all that is not a kernel."""
 
     declarations: tuple[Declaration, ...]
@@ -212,16 +207,14 @@ def joined_lines(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class _Branch:
+class _Branch(NamedTuple):
     start: int
     is_excluded: bool = False  # #if 0
     is_alternative: bool = False  # what follows a branch that may be taken
     is_certain: bool = False  # all builds have it: a header's guard, the #else of #if 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Directives:
+class _Directives(NamedTuple):
     text: str  # without them, and without #if 0
     conditionals: list[int]
     alternatives: list[tuple[int, int]]
@@ -305,8 +298,7 @@ def _with_options(preprocessing: Preprocessing, options: Sequence[str]) -> Prepr
             defined = option.strip()[2:] if option.strip().startswith("-D") else ""
         if found := _MACRO.match(defined):
             macros.add(found[1])
-    return replace(
-        preprocessing,
+    return preprocessing._replace(
         macros=frozenset(macros),
         hides_types=preprocessing.hides_types or includes_files,
         includes_files=preprocessing.includes_files or includes_files,
@@ -338,8 +330,7 @@ def _closing(text: str, opening: int) -> int | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
+class _Header(NamedTuple):
     start: int  # of the whole declaration
     keyword: int  # of __global__
     end: int  # past the parameter list

@@ -9,8 +9,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from tree_sitter import Node
 
@@ -55,8 +54,7 @@ __all__ = ["TypeNames"]
 _WHOLE: Final = re.compile(r"(?:(?:unsigned|signed|long|short|int|char|size_t)\b ?)+")
 
 
-@dataclass(frozen=True, slots=True)
-class _Definition:
+class _Definition(NamedTuple):
     node: Node  # what holds the type and its qualifiers
     declarator: Node | None
     scope: tuple[str, ...]

@@ -22,7 +22,7 @@ from aiocuda._source.structs import array_extents, layout_of, member_names
 from aiocuda._source.type_kinds import Array, Constant, Described, Opaque, Struct, Type, Unknown
 from aiocuda.errors import SignatureError
 
-__all__ = ["EXPRESSION", "NAME", "Ask", "settle", "settle_variable", "with_question"]
+__all__ = ["EXPRESSION", "NAME", "Ask", "settle", "settle_variable", "with_question", "without_question"]
 
 # Types, as the compiler spells them, that a C++ type lists.
 Ask: TypeAlias = Callable[[str], str]
@@ -69,6 +69,11 @@ _UNNAMED: Final = re.compile(r"\(anonymous namespace\)::|\baiocuda_unnamed::")
 def with_question(source: str, asked: str) -> str:
     """Put a question behind a source: which types does the C++ type `asked` list?."""
     return f'{source}\n#line 1 "{NAME}"\n{_TEMPLATES}using aiocuda_question = {asked};\n'
+
+
+def without_question(log: str) -> str:
+    """Leave out of a compiler's log the lines about the question: what is wrong is the source's."""
+    return "\n".join(line for line in log.splitlines() if "aiocuda_question" not in line)
 
 
 def settle(

@@ -332,8 +332,8 @@ def _selection_error(name: str | None, found: Sequence[Declaration], every: list
     listed = "".join(f"\n  line {s.line}: {s}" + _template_note(s) for s in every)
     if not every:
         return (
-            "the source holds no __global__ function that can be read (macros are not expanded); "
-            "if a macro writes it, pass name= and signature="
+            "the source holds no __global__ function that can be read (macros are not expanded); a kernel begins with "
+            "`__global__ void`; if a macro writes that, pass name= and signature="
         )
     if name is None:
         return f"the source holds {len(every)} kernels: say which one with name=; found:{listed}"

@@ -6,8 +6,7 @@ Pure: text in, frozen declarations out. An extent that the source alone cannot t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from tree_sitter import Node
@@ -21,8 +20,7 @@ from aiocuda._source.type_kinds import Array
 __all__ = ["Variable", "find_variables"]
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class Variable(NamedTuple):
     """A variable in the memory of a device.
 
     Attributes
