@@ -86,7 +86,9 @@ class Coordinator:
         if self._reason is not None:
             return []
         self._reason = reason = brief(reason, LONGEST_REASON)
-        return [([each], ["ended", reason, "" if is_complete else self._waits_for(each)]) for each in sorted(ranks)]
+        # The hub is rank 0's, as a rule, and that process may end once it knows. So it is told last.
+        last_first = sorted(ranks, reverse=True)
+        return [([each], ["ended", reason, "" if is_complete else self._waits_for(each)]) for each in last_first]
 
     def _waits_for(self, rank: int) -> str:
         words = self._agreement.waits_for(rank) if rank < self.size else None
