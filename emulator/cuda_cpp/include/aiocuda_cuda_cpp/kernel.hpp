@@ -283,9 +283,10 @@ inline void run_blocks(const abi::Launch* launch, uint64_t first, uint64_t last,
   }
 }
 
-// In a small launch no index that is computed in 32 bits, such as `(tile * 16 + threadIdx.y) * n + column`, can pass
-// their end: no integer argument and no extent is larger than these. So the compiler sees consecutive addresses. It is
-// told by masks, which change nothing; what it is to assume of a parameter it forgets.
+// A launch is small if no integer argument and no extent is larger than these. Then common indices that are computed in
+// 32 bits, such as `(tile * 16 + threadIdx.y) * n + column`, provably do not wrap, so the compiler sees consecutive
+// addresses. It is told by masks, which change nothing: an assumption about a parameter is lost when a function is
+// inlined.
 inline constexpr unsigned small_integer = (1u << 15) - 1, small_grid = (1u << 11) - 1, small_block = (1u << 7) - 1;
 
 template <class T>
