@@ -96,15 +96,26 @@ void KernelValues::find_parameters() {
   for (std::size_t i = kernel_.parameters.begin; i < kernel_.parameters.end; ++i) {
     const std::size_t begin = i;
     std::size_t name = begin;
-    bool is_pointer = false, is_plain = true;
+    bool is_named = false, is_understood = true, is_number = true, is_pointer = false, is_reference = false;
     for (; i < kernel_.parameters.end && !tokens_[i].is(","); ++i) {
-      if (tokens_[i].kind == TokenKind::identifier) name = i;
-      if (tokens_[i].is("*")) is_pointer = true;
-      is_plain = is_plain && (tokens_[i].kind == TokenKind::identifier || tokens_[i].is("*"));
+      const Token& token = tokens_[i];
+      is_pointer = is_pointer || token.is("*");
+      is_understood = is_understood && !token.is("(") && !token.is("<") && !token.is("=");
+      if (token.kind == TokenKind::identifier) {
+        name = i;
+        is_named = true;
+      } else {
+        is_number = false;
+        is_reference = is_reference || !token.is("*");
+      }
     }
     const std::string_view text = tokens_[name].text;
-    if (!is_plain || declarations_of(text) > 0 || changes(text, kernel_.body)) continue;
-    add(text, {begin, name}, is_pointer);
+    if (!is_understood || !is_named || changes(text, kernel_.body)) {
+      keeps_parameters_ = false;
+      return;
+    }
+    if (is_number) same_for_all_.insert(text);
+    if (!is_reference && declarations_of(text) == 0) add(text, {begin, name}, is_pointer);
   }
 }
 
@@ -129,7 +140,7 @@ void KernelValues::find_constants(const std::vector<Declaration>& declarations) 
                                           tokens_.begin() + static_cast<std::ptrdiff_t>(kernel_.parameters.end),
                                           [&](const Token& token) { return token.is(name); });
     if (tokens_[i].kind != TokenKind::identifier || is_parameter || declarations_of(name) > 0) continue;
-    constants_.insert(name);
+    same_for_all_.insert(name);
     integers_.insert(name);
   }
 }

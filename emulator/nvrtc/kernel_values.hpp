@@ -1,6 +1,6 @@
-// What the text alone tells of the names in a kernel's body: which of them change, and which have a value that a thread
-// can compute anew wherever it needs it, from its place and from parameters. Always: in doubt a name changes, and
-// nobody can compute it.
+// What the text alone tells of the names in a kernel's body. Some change. Some are the same for all threads. Of others
+// a thread can compute the value anew, from its place and from parameters. Always: in doubt a name changes, and nobody
+// can compute it.
 #pragma once
 
 #include <cstddef>
@@ -28,8 +28,11 @@ class KernelValues {
   // How often the body declares a variable of that name, at least.
   int declarations_of(std::string_view name) const;
 
-  // Integers that the program declares as constant for all functions, and that no variable of the body hides.
-  const std::unordered_set<std::string_view>& constants() const { return constants_; }
+  // Is each parameter understood, and does none change?
+  bool keeps_parameters() const { return keeps_parameters_; }
+  // Parameters that are numbers, and integers that the program declares as constant for all functions and that no
+  // variable of the body hides.
+  const std::unordered_set<std::string_view>& same_for_all() const { return same_for_all_; }
 
   // Of a variable: can every thread compute its initial value anew? Only integers, and pointers that are a parameter
   // and an offset: they are computed in few instructions, and exactly. Whoever asks knows that it does not change.
@@ -46,7 +49,8 @@ class KernelValues {
 
   const std::vector<Token>& tokens_;
   const Declaration& kernel_;
-  std::unordered_set<std::string_view> constants_, integers_, pointers_;
+  bool keeps_parameters_ = true;
+  std::unordered_set<std::string_view> same_for_all_, integers_, pointers_;
 };
 
 }  // namespace aiocuda::emulator::nvrtc

@@ -26,10 +26,10 @@ class Splitter {
         kernel_(kernel),
         files_(files),
         values_(tokens, declarations, kernel),
-        same_for_all_(values_.constants()) {}
+        same_for_all_(values_.same_for_all()) {}
 
   bool split(Edits& edits) {
-    if (!takes_parameters() || hands_out_references() || names_a_reference()) return false;
+    if (!values_.keeps_parameters() || hands_out_references() || names_a_reference()) return false;
     if (!block({kernel_.body.begin + 1, kernel_.body.end - 1})) return false;
     aside_after(kernel_.body.begin,
                 "const unsigned aiocuda_nx = ::aiocuda_device::direct::extent.x, aiocuda_ny = "
@@ -51,22 +51,6 @@ class Splitter {
   };
 
   // ---- names
-
-  // All threads have the same parameters as long as none is changed. Those that are numbers may decide loops.
-  bool takes_parameters() {
-    for (std::size_t i = kernel_.parameters.begin; i < kernel_.parameters.end; ++i) {
-      std::string_view name;
-      bool is_plain = true;
-      for (; i < kernel_.parameters.end && !tokens_[i].is(","); ++i) {
-        if (tokens_[i].kind == TokenKind::identifier) name = tokens_[i].text;
-        is_plain = is_plain && tokens_[i].kind == TokenKind::identifier;
-        if (tokens_[i].is("(") || tokens_[i].is("<") || tokens_[i].is("=")) return false;
-      }
-      if (name.empty() || values_.changes(name, kernel_.body)) return false;
-      if (is_plain) same_for_all_.insert(name);
-    }
-    return true;
-  }
 
   // Does the kernel call a function of the program's that may change what it is given by name?
   bool hands_out_references() const {

@@ -20,8 +20,8 @@ class Outcomes {
   // Was there ever a doubt? Then an operation remembers each submission that its result depends on.
   bool has_any() const { return has_any_; }
 
-  // What is raised for a doubt that has failed. Each time it is a new one: the traceback of one that was raised keeps
-  // its frames, and all that they have, and the doubt is there as long as the bytes.
+  // Makes the error of a doubt that has failed, anew each time. The traceback of an error that was raised keeps its
+  // frames, and all that they have; and the doubt is there as long as the bytes.
   static nb::object error_of(const dataflow::Doubt& failed) { return failed.error.type()(*failed.error.attr("args")); }
   // The failed one about bytes that an operation is to use, or null.
   const dataflow::Doubt* find_failed(const dataflow::Use& use) const {
