@@ -16,10 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from ranks import run_ranks
 
 pytest.importorskip("nccl.bindings")
-processes = pytest.mark.skipif(not ac.Device(0).is_emulated, reason="its ranks share a device")
 
 
-@processes
 def test_close_names_the_rank_that_does_not_come(tmp_path):
     ends = run_ranks(
         """
@@ -53,7 +51,6 @@ g.close()
     assert "close() waited for 0.05 s" in ends[1]["told"]
 
 
-@processes
 @pytest.mark.parametrize("aborts", [0, 1])
 def test_an_abort_ends_a_close_that_waits(tmp_path, aborts):
     ends = run_ranks(
@@ -89,7 +86,6 @@ g.close()
     assert f"rank {aborts} aborted the group" in ends[0]["error"]
 
 
-@processes
 @pytest.mark.parametrize("is_first", [True, False], ids=["left before", "left after"])
 def test_a_rank_that_leaves_ends_the_calls_of_the_others(tmp_path, is_first):
     ends = run_ranks(
@@ -121,7 +117,6 @@ else:
     assert "as call 2, rank 0 calls all_reduce of float32(10,), sum, rank 1 has closed the group" in ends[0]["error"]
 
 
-@processes
 def test_a_rank_that_leaves_after_all_calls_is_in_nobody_s_way(tmp_path):
     ends = run_ranks(
         """
@@ -136,7 +131,6 @@ say(sum=future.sync(60).tolist()[0])
     assert [each["sum"] for each in ends] == [3.0] * 3, ends
 
 
-@processes
 def test_a_forked_child_leaves_the_group_alone(tmp_path):
     ends = run_ranks(
         """
@@ -158,7 +152,6 @@ g.close()
     assert ends[0]["child"] == 0
 
 
-@processes
 def test_ranks_that_were_told_different_sizes_do_not_wait_for_each_other(tmp_path):
     ends = run_ranks(
         """
@@ -178,7 +171,6 @@ for each in range(size):
     ), ends
 
 
-@processes
 @pytest.mark.parametrize("aborts", [0, 1], ids=["here", "elsewhere"])
 def test_an_aborted_group_that_nobody_has_any_more_is_freed(tmp_path, aborts):
     """It was not closed. An array that it was to write is still there."""
@@ -226,7 +218,6 @@ say(left=[repr(each()) for each in left])
         assert not any("thread" in each for each in ended.said), ended  # those of the hub have ended, too
 
 
-@processes
 @pytest.mark.parametrize("fails", [False, True], ids=["aborted", "not launched"])
 def test_streams_never_wait_for_memory_that_is_gone(tmp_path, fails):
     """The wait for an agreement is still in the stream when nobody has the group any more."""

@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import aiocuda as ac
-
 sys.path.insert(0, str(Path(__file__).parent))
 from ranks import run_ranks
 
 pytest.importorskip("nccl.bindings")
-pytestmark = pytest.mark.skipif(not ac.Device(0).is_emulated, reason="its ranks share a device")
 
 # The process that made the id lives as long as the group.
 END = """
