@@ -41,28 +41,32 @@ def check(path: Path, name: str = "whole") -> None:
     assert all((each == int(i)).all() for i, each in found.items()), name
 
 
-def test_a_read_beside_a_save_of_more_arrays_than_one_turn_submits_comes_behind_all_of_them(run, path):
+def test_a_read_beside_a_save_of_more_arrays_than_one_turn_submits_comes_behind_all_of_them(run, path, latch):
     count = 400  # small ones: there is room for all, but an await submits 128 operations in a turn
     tensors = {str(i): ac.full(8, i, np.int32).sync(60) for i in range(count)}
+    stream = ac.Device(0).stream()
 
     async def main() -> None:
         await ac.save(path, tensors)
         last = path.stat().st_size - 32
         expected = int(np.fromfile(path, np.int32, offset=last)[0])
         path.unlink()
-        ended = []
+        latch.hold(stream)  # so the save has not ended when the read is submitted
         before = submitted()
 
         async def save() -> None:
-            await ac.save(path, tensors)
-            ended.append("save")
+            await ac.save(path, tensors).on(stream)
 
         async def read() -> None:
             while submitted() == before:
                 await anyio.lowlevel.checkpoint()
-            assert "save" not in ended
+            group.start_soon(release)
             found = await ac.to_host(ac.read(path, 8, np.int32, last))
             assert (found == expected).all()
+
+        async def release() -> None:
+            await come_round()
+            latch.release()
 
         async with anyio.create_task_group() as group:
             group.start_soon(save)

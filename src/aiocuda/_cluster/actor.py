@@ -59,6 +59,9 @@ class WorkerActor:
         self._number = number
         self._driver = driver
         ordinals = _own_devices()
+        for each in ordinals:
+            # Now: a device takes a second and more to open, in which the loop would give no sign of life.
+            Device(each).synchronize().sync()
         self._device = Device(ordinals[0])
         self._facts = facts_of_this_process(ordinals)
         self._leases = Leases()

@@ -6,10 +6,12 @@ waits for it, or for what was made of it, is told why.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -28,6 +30,17 @@ __all__ = ["Members"]
 
 _ABORT_S: Final = 1.0
 _REASON_S: Final = 1.0
+_EXIT_S: Final = 5.0
+
+_aborting: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
+
+
+@atexit.register
+def _wait_for_aborts() -> None:
+    """Keep the process, for a while, as long as NCCL aborts: its memory must not be taken down meanwhile."""
+    deadline = time.monotonic() + _EXIT_S
+    for each in list(_aborting):
+        each.join(max(deadline - time.monotonic(), 0))
 
 
 class Members:
@@ -316,7 +329,9 @@ class Members:
             self._is_aborting = True
         are_aborted = threading.Event()
         abort = functools.partial(self._abort_each, are_aborted)
-        threading.Thread(target=abort, name="aiocuda-abort", daemon=True).start()
+        thread = threading.Thread(target=abort, name="aiocuda-abort", daemon=True)
+        _aborting.add(thread)
+        thread.start()
         are_aborted.wait(_ABORT_S)
 
     def _abort_each(self, are_aborted: threading.Event) -> None:
