@@ -225,7 +225,11 @@ async def run(given: argparse.Namespace) -> dict[str, Any]:
     }
     async with contextlib.AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        servers = {way: await stack.enter_async_context(served(way, given.size, folder)) for way in ways}
+        async with asyncio.TaskGroup() as starting:  # each draws the weights by itself
+            begun = {
+                way: starting.create_task(stack.enter_async_context(served(way, given.size, folder))) for way in ways
+            }
+        servers = {way: task.result() for way, task in begun.items()}
         texts = {way: await greedy(address, SIZES[given.size].vocabulary) for way, address in servers.items()}
         found["same_answers"] = {way: text == texts[ways[0]] for way, text in texts.items()}
         for rate in given.rates:
