@@ -58,7 +58,10 @@ soak: $(STAMPS)/built $(STAMPS)/test
 	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) AIOCUDA_HYPOTHESIS=long $(BIN)/python -m pytest --timeout 0 tests/ordering tests/arrays tests/signature
 	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) AIOCUDA_SOAK_S=$${AIOCUDA_SOAK_S:-600} $(BIN)/python -m pytest -m soak tests/soak tests/cluster
 
-check: check-python check-format-cpp check-tidy-cpp check-instructions check-cpp check-site
+# Two at a time, so that what uses one core leaves none idle; what they need is installed before, once.
+check: $(STAMPS)/built $(STAMPS)/test $(STAMPS)/check $(STAMPS)/docs $(STAMPS)/browser
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target \
+	  check-python check-tidy-cpp check-format-cpp check-instructions check-cpp check-site
 	@echo "make check: all passed"
 
 check-python: $(STAMPS)/built $(STAMPS)/test $(STAMPS)/check
