@@ -17,6 +17,7 @@
 #include "../bench/graph_bench.hpp"
 #include "../driver/refused.hpp"
 #include "../spares.hpp"
+#include "boards.hpp"
 #include "direct.hpp"
 #include "dlpack.hpp"
 #include "exchange_api.hpp"
@@ -328,6 +329,7 @@ NB_MODULE(_native, module) {
   aiocuda::bind_recording(module);
   aiocuda::bind_memory(module);
   aiocuda::bind_statistics(module);
+  aiocuda::bind_boards(module);
   aiocuda::bind_guests(module);
   aiocuda::bind_bench(module);
   aiocuda::bind_graph_bench(module);

@@ -294,4 +294,4 @@ def test_nobody_joins_without_the_secret(place):
             assert connection.recv(1) == b""
     with pytest.raises(ArgumentValueError, match="unique_id"):
         meeting.Place.from_bytes(b"anything")
-    assert json.loads(place.to_bytes()) == [place.host, place.port, place.secret, NEVER_S]
+    assert json.loads(place.to_bytes()) == [place.host, place.port, place.secret, NEVER_S, place.board]

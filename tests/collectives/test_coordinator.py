@@ -65,6 +65,18 @@ def test_ranks_that_were_told_different_sizes_are_named():
     assert told(coordinator.hear(0, ["waits", 1])) == {0: [["waits", 1, ""]]}
 
 
+def test_the_board_is_used_once_all_have_it():
+    coordinator = Coordinator(2, 3)
+    assert coordinator.join(2, 3, True) == coordinator.join(0, 3, True) == []
+    assert told(coordinator.join(1, 3, True)) == {rank: [["board"]] for rank in range(3)}
+
+
+def test_a_board_that_one_rank_has_not_is_used_by_none():
+    coordinator = Coordinator(0, 3)
+    for rank in range(3):
+        assert coordinator.join(rank, 3, rank != 1) == []
+
+
 def test_answers_are_of_bounded_length():
     coordinator = joined(1000)
     for rank in range(1, 999):

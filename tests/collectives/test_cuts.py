@@ -45,9 +45,9 @@ class Proxy:  # of one connection
 made = shared("id", lambda: unique_id(answers_within_s=ANSWERS_WITHIN_S))
 if rank == 1:
     place, separator, rest = made.partition(b"\\n")
-    host, port, *more = json.loads(place)
+    host, port, *more, board = json.loads(place)
     proxy = Proxy((host, port))
-    made = json.dumps([host, proxy.port, *more]).encode() + separator + rest
+    made = json.dumps([host, proxy.port, *more, BOARD]).encode() + separator + rest
 g = Group.init(rank, size, made)
 x = ac.ones(10).sync()
 assert ac.to_host(g.all_reduce(x)).sync(60).tolist() == [2.0] * 10
@@ -72,8 +72,13 @@ g.close()
 WAITING = "(call 3, all_reduce of float32(10,), sum: rank 1 has not called it)"
 
 
+def apart(program: str) -> str:
+    """Return the program, of ranks that have no memory in common, as on two hosts."""
+    return program.replace("BOARD", "None")
+
+
 def test_a_connection_that_is_reset_ends_the_awaits_of_both_sides_at_once(tmp_path):
-    program = PROGRAM.replace("ANSWERS_WITHIN_S", "1e6").replace("CUT", "proxy.reset()")
+    program = apart(PROGRAM).replace("ANSWERS_WITHIN_S", "1e6").replace("CUT", "proxy.reset()")
     zero, one = run_ranks(program, 2, tmp_path)
     assert [zero.status, one.status] == [0, 0], (zero, one)
     assert f"rank 1 is gone {WAITING}" in zero["error"]
@@ -82,7 +87,7 @@ def test_a_connection_that_is_reset_ends_the_awaits_of_both_sides_at_once(tmp_pa
 
 
 def test_a_network_that_carries_nothing_ends_the_awaits_of_both_sides_in_time(tmp_path):
-    program = PROGRAM.replace("ANSWERS_WITHIN_S", str(ANSWERS_WITHIN_S)).replace("CUT", "proxy.is_cut.set()")
+    program = apart(PROGRAM).replace("ANSWERS_WITHIN_S", str(ANSWERS_WITHIN_S)).replace("CUT", "proxy.is_cut.set()")
     zero, one = run_ranks(program, 2, tmp_path)
     assert [zero.status, one.status] == [0, 0], (zero, one)
     assert f"rank 1 has said nothing for {ANSWERS_WITHIN_S:g} s {WAITING}" in zero["error"]
@@ -90,6 +95,13 @@ def test_a_network_that_carries_nothing_ends_the_awaits_of_both_sides_in_time(tm
     assert "where the group's id was made: that process is stopped, or the network is cut" in one["error"]
     assert "(call 3, all_reduce of float32(10,), sum: not all ranks have called it)" in one["error"]
     assert [zero["goes_on"], one["goes_on"]] == [1.0, 1.0]
+
+
+def test_ranks_of_one_host_agree_though_the_channel_carries_nothing(tmp_path):
+    program = PROGRAM.replace("BOARD", "board").replace("ANSWERS_WITHIN_S", "1e6").replace("CUT", "proxy.is_cut.set()")
+    for ended in run_ranks(program, 2, tmp_path):
+        assert ended.status == 0, ended
+        assert ended.said == [{"goes_on": 1.0}]
 
 
 def test_a_rank_that_is_stopped_is_named(tmp_path):

@@ -31,13 +31,18 @@ class Key(NamedTuple):
     to: int = -1
 
     def __str__(self) -> str:
-        if self.source < 0:
+        if self.is_of_all:
             return f"call {self.number}"
         return f"message {self.number} from rank {self.source} to rank {self.to}"
 
+    @property
+    def is_of_all(self) -> bool:
+        """Whether all ranks take part."""
+        return self.source < 0
+
     def ranks(self, size: int) -> range | tuple[int, int]:
         """Return who takes part, of so many ranks."""
-        return range(size) if self.source < 0 else (self.source, self.to)
+        return range(size) if self.is_of_all else (self.source, self.to)
 
     def in_series(self, number: int) -> Key:
         """Return another one among the same."""

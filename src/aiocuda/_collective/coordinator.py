@@ -33,15 +33,20 @@ class Coordinator:
         self.size = size
         self._agreement = Agreement(size)
         self._present: set[int] = set()  # ranks that have joined, and are neither gone nor have left
+        self._without_board = size  # how many ranks have not joined with the board
         self._reason: str | None = None
 
-    def join(self, rank: int, size: int) -> list[Answer]:
-        """Note that a rank has joined, which was told that there are so many."""
+    def join(self, rank: int, size: int, has_board: bool = False) -> list[Answer]:
+        """Note that a rank has joined, which was told that there are so many.
+
+        If all ranks have the group's board, they are told to use it, before they have agreed on their first call.
+        """
         self._present.add(rank)
+        self._without_board -= has_board
         if self._reason is not None:
             return [([rank], ["ended", self._reason, ""])]
         if size == self.size:
-            return []
+            return [(range(size), ["board"])] if self._without_board == 0 else []
         return self._end(
             f"rank {rank} has joined, and was told that there are {size} ranks; rank {self._first} was told that there "
             f"are {self.size}",

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterable
 from typing import Final
 
+from aiocuda._collective.board import BoardFile
 from aiocuda._collective.coordinator import Answer, Coordinator
 from aiocuda._collective.meeting import Place, Reader, line_of
 from aiocuda._collective.outbox import Outbox, keep_from_children
@@ -42,7 +43,9 @@ class Hub:
         self._listener = socket.create_server((host, 0))
         keep_from_children(self._listener)
         port = self._listener.getsockname()[1]
-        self.place = Place(host, port, secrets.token_hex(_SECRET_BYTES), answers_within_s)
+        self._board = _board_file()
+        board = self._board.place if self._board is not None else None
+        self.place = Place(host, port, secrets.token_hex(_SECRET_BYTES), answers_within_s, board)
         self._lock = threading.Lock()
         self._coordinator: Coordinator | None = None  # once a rank has come
         self._outboxes: dict[int, Outbox] = {}  # of all that have come
@@ -73,8 +76,8 @@ class Hub:
     def _serve(self, connection: socket.socket) -> None:
         reader = Reader(connection)
         match reader.next():
-            case {"secret": str(secret), "rank": int(rank), "size": int(size)} if self._is_ours(secret):
-                silence = self._let_in(rank, size, connection)
+            case {"secret": str(secret), "rank": int(rank), "size": int(size), **more} if self._is_ours(secret):
+                silence = self._let_in(rank, size, more.get("board") is True, connection)
             case _:
                 silence = None
         if silence is None:
@@ -91,7 +94,7 @@ class Hub:
     def _is_ours(self, secret: str) -> bool:
         return hmac.compare_digest(secret.encode("utf-8", "backslashreplace"), self.place.secret.encode())
 
-    def _let_in(self, rank: int, size: int, connection: socket.socket) -> Silence | None:
+    def _let_in(self, rank: int, size: int, has_board: bool, connection: socket.socket) -> Silence | None:
         with self._lock:
             if rank in self._outboxes or not 0 <= rank < size:
                 return None
@@ -99,7 +102,7 @@ class Hub:
             self._there[rank] = silence = Silence()
             if self._coordinator is None:
                 self._coordinator = Coordinator(rank, size)
-            self._tell(self._coordinator.join(rank, size))
+            self._tell(self._coordinator.join(rank, size, has_board))
         return silence
 
     def _lose(self, rank: int, why: str) -> None:
@@ -122,8 +125,17 @@ class Hub:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # the thread that accepts hears of it
         self._listener.close()
+        if self._board is not None:
+            self._board.close()
         _hubs.discard(self)
         self._is_over.set()
+
+
+def _board_file() -> BoardFile | None:
+    try:
+        return BoardFile()
+    except OSError:  # such files are forbidden here: the ranks agree on the channel
+        return None
 
 
 def open_hub(host: str, answers_within_s: float) -> Place:

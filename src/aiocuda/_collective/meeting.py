@@ -29,22 +29,25 @@ _FLUSH_S: Final = 1.0
 
 
 class Place:
-    """Where the hub of a group is, the secret, and how long an end of the channel may say nothing."""
+    """Where the hub of a group and its board are, the secret, and how long an end of the channel may say nothing."""
 
-    def __init__(self, host: str, port: int, secret: str, answers_within_s: float) -> None:
+    def __init__(
+        self, host: str, port: int, secret: str, answers_within_s: float, board: list[Any] | None = None
+    ) -> None:
         self.host, self.port, self.secret, self.answers_within_s = host, port, secret, answers_within_s
+        self.board = board
 
     def to_bytes(self) -> bytes:
         """Return it in a form that `from_bytes` reads; ends with a line's end."""
-        return line_of([self.host, self.port, self.secret, self.answers_within_s])
+        return line_of([self.host, self.port, self.secret, self.answers_within_s, self.board])
 
     @classmethod
     def from_bytes(cls, given: bytes) -> tuple[Place, bytes]:
         """Return the place, and the bytes behind it."""
         head, found, rest = given.partition(b"\n")
         try:
-            host, port, secret, answers_within_s = json.loads(head)
-            place = cls(str(host), int(port), str(secret), float(answers_within_s))
+            host, port, secret, answers_within_s, board = json.loads(head)
+            place = cls(str(host), int(port), str(secret), float(answers_within_s), board)
         except (ValueError, TypeError):
             found = b""
         if not found:
@@ -85,9 +88,20 @@ class Line:
         Called on a thread of the line's with what the hub says, and with ``["gone", reason]`` at its end.
     timeout_s
         How long the way to the hub may take.
+    has_board
+        Whether the rank has opened the board of the place.
     """
 
-    def __init__(self, place: Place, rank: int, size: int, heard: Callable[[Any], None], timeout_s: float) -> None:
+    def __init__(
+        self,
+        place: Place,
+        rank: int,
+        size: int,
+        heard: Callable[[Any], None],
+        timeout_s: float,
+        *,
+        has_board: bool = False,
+    ) -> None:
         try:
             self._connection = socket.create_connection((place.host, place.port), timeout=timeout_s)
         except OSError as error:
@@ -105,7 +119,7 @@ class Line:
         self._saying = threading.Lock()
         self._later: deque[Any] = deque()  # both take no lock, also if a finalizer comes in the middle
         self._wake: queue.SimpleQueue[bool] = queue.SimpleQueue()  # False: the line has ended
-        self.say({"secret": place.secret, "rank": rank, "size": size})
+        self.say({"secret": place.secret, "rank": rank, "size": size, "board": has_board})
         for run, name in ((self._listen, "aiocuda-collective-line"), (self._beat, "aiocuda-collective-beats")):
             threading.Thread(target=run, name=name, daemon=True).start()
 
@@ -114,6 +128,16 @@ class Line:
         with self._saying:
             self._say_what_waits()
             self._outbox.put(line_of(what))
+
+    def say_soon(self, what: Any) -> None:
+        """Send a message before all that is said from now on, and by the next `flush`."""
+        self._later.append(what)
+
+    def flush(self) -> None:
+        """Send what was to be said soon."""
+        if self._later:
+            with self._saying:
+                self._say_what_waits()
 
     @property
     def say_later(self) -> Callable[[Any], None]:
@@ -141,8 +165,11 @@ class Line:
         self._connection.close()
 
     def _say_what_waits(self) -> None:
+        waiting = bytearray()
         while self._later:
-            self._outbox.put(line_of(self._later.popleft()))
+            waiting += line_of(self._later.popleft())
+        if waiting:
+            self._outbox.put(bytes(waiting))
 
     def _listen(self) -> None:
         reader = Reader(self._connection)

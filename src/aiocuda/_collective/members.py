@@ -84,14 +84,15 @@ class Members:
         self._is_aborting = False
         self._others: Others | None = None  # it may fail before it is made
         if place is not None:
-            self._others = Others(place, ranks[0], size, self.fail, timeout_s)
+            self._others = Others(place, ranks[0], size, devices[0], self.fail, timeout_s)
         try:
             self._communicators = nccl.connect(devices, ranks, size, identity)
         except BaseException:
             if self._others is not None:
                 self._others.leave(in_peace=False)
             raise
-        self._watch = Watch(self._communicators, self._events[0], self._nccl_has_failed)
+        looked = self._others.look if self._others is not None else _nothing
+        self._watch = Watch(self._communicators, self._events[0], self._nccl_has_failed, looked)
 
     def wait_until_ready(self, deadline: float) -> None:
         """Wait until all ranks have joined; `deadline` is a time of `time.monotonic`."""
@@ -339,3 +340,7 @@ class Members:
             with contextlib.suppress(RuntimeError):
                 communicator.abort()
         are_aborted.set()
+
+
+def _nothing() -> None:
+    return None

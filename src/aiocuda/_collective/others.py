@@ -1,7 +1,8 @@
 """The other processes of a group: what this one says to them, and the word on which its streams wait.
 
 Always true: a stream goes beyond its wait when all who take part have said the same, or when the group has failed and
-NCCL was told to abort. A call that was built is made or refused, or the others are told that it was dropped.
+NCCL was told to abort. A call that was built is made or refused, or the others are told that it was dropped. If ranks
+agree on their board, the hub is told all the same, somewhat later: it compares, and says who waits for whom.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
+from aiocuda import _native
 from aiocuda._collective.agreement import Key, brief
+from aiocuda._collective.board import Board, opened
 from aiocuda._collective.calls import Call
 from aiocuda._collective.coordinator import LONGEST_REASON
 from aiocuda._collective.meeting import Line, Place
 from aiocuda._driver import nccl
 from aiocuda._verbs.create import empty_host
+from aiocuda.errors import DriverError
 
 __all__ = ["Others", "Promise"]
 
@@ -51,6 +55,8 @@ class Others:
         Where they meet.
     rank, size
         This process's number, and how many there are.
+    device
+        That of the rank.
     failed
         Called on any thread when the group is to fail: with the reason, whether the others know it, and for whom this
         rank waits.
@@ -59,7 +65,13 @@ class Others:
     """
 
     def __init__(
-        self, place: Place, rank: int, size: int, failed: Callable[[str, bool, str], object], timeout_s: float
+        self,
+        place: Place,
+        rank: int,
+        size: int,
+        device: int,
+        failed: Callable[[str, bool, str], object],
+        timeout_s: float,
     ) -> None:
         self._rank = rank
         self._failed = failed
@@ -73,7 +85,10 @@ class Others:
         self._memory = empty_host(1, "uint32").sync()
         self._word = self._memory.numpy()
         self._word[0] = 0
-        self._line = Line(place, rank, size, self._hear, timeout_s)
+        self._board = _board(place, rank, size, device)
+        self._is_board_used = False  # from the second call on, by all ranks or by none
+        self._on_board: dict[Key, int] = {}  # their numbers there, of calls that the hub has not answered
+        self._line = Line(place, rank, size, self._hear, timeout_s, has_board=self._board is not None)
 
     def promise(self, call: Call) -> Promise:
         """Give this rank's next call the number that all ranks know it by."""
@@ -96,12 +111,25 @@ class Others:
     def agree(self, stream: int, promise: Promise, words: str) -> None:
         """Say what is called, and have a stream wait until all have said the same."""
         promise.keep()
+        key, board = promise.key, self._board
         with self._changed:
-            self._called += 1
-            number = self._called
-            self._calls[promise.key] = words
-            self._line.say(["call", promise.key, words])
-        nccl.wait_for_flag(stream, self._memory._address, _FIRST + number)
+            self._calls[key] = words
+            # The first call of all ranks is made before all know that the board is used.
+            if board is not None and self._is_board_used and self._called > 0 and key.is_of_all:
+                self._on_board[key] = number = board.put(key, words)
+                self._line.say_soon(["call", key, words])
+                address = board.word
+            else:
+                self._called += 1
+                address, number = self._memory._address, _FIRST + self._called
+                self._line.say(["call", key, words])
+        nccl.wait_for_flag(stream, address, number)
+
+    def look(self) -> None:
+        """Tell the hub of the calls since the last look. To be called often while work is under way."""
+        if self._board is not None:
+            self._board.look()
+        self._line.flush()
 
     def waits_for(self) -> str:
         """Ask the hub for whom the first call waits that is not agreed on; empty if there is none.
@@ -127,6 +155,8 @@ class Others:
         with self._changed:
             self._is_over = True
             self._word[0] = _ALL
+            if self._board is not None:
+                self._board.let_go()
             self._changed.notify_all()
 
     def leave(self, *, in_peace: bool) -> None:
@@ -140,7 +170,8 @@ class Others:
     def _waits_by_itself(self) -> str:
         with self._changed:
             for key, words in self._calls.items():
-                return f"{key}, {words}: not all ranks have called it"
+                if self._board is None or key not in self._on_board or not self._board.has(self._on_board[key]):
+                    return f"{key}, {words}: not all ranks have called it"
         return ""
 
     def _hear(self, said: Any) -> None:
@@ -149,9 +180,9 @@ class Others:
             case ["agreed", [int(), int(), int()] as key]:
                 with self._changed:
                     del self._calls[Key(*key)]
-                    self._agreed += 1
-                    if not self._is_over:
-                        self._word[0] = _FIRST + self._agreed
+                    self._note_agreed(self._on_board.pop(Key(*key), None))
+            case ["board"]:
+                self._is_board_used = True
             case ["waits", int(number), str(words)]:
                 with self._changed:
                     self._answered, self._answer = number, words
@@ -162,3 +193,24 @@ class Others:
                 self._failed(reason, False, self._waits_by_itself())
             case _:
                 pass
+
+    def _note_agreed(self, on_board: int | None) -> None:
+        if on_board is None:
+            self._agreed += 1
+        if self._is_over:
+            return
+        if on_board is None:
+            self._word[0] = _FIRST + self._agreed
+        elif self._board is not None:
+            self._board.raise_to(on_board)
+
+
+def _board(place: Place, rank: int, size: int, device: int) -> Board | None:
+    """Return this rank's end of the board; None where it cannot have one, so that nobody uses it."""
+    if place.board is None or not 0 <= rank < size <= _native.Board.most_ranks:
+        return None
+    memory = opened(place.board)
+    try:
+        return None if memory is None else Board(memory, rank, size, device)
+    except DriverError:
+        return None

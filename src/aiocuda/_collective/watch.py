@@ -46,12 +46,22 @@ class Watch:
     ----------
     failed
         Called once, on the thread, with what NCCL says is wrong.
+    looked
+        Called on the thread at each look.
     """
 
-    def __init__(self, communicators: Sequence[Communicator], events: Events, failed: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        communicators: Sequence[Communicator],
+        events: Events,
+        failed: Callable[[str], object],
+        looked: Callable[[], object],
+    ) -> None:
         self._communicators = communicators
         self._events = events
         self._failed = failed
+        self._looked = looked
+        self._has_ended = threading.Event()
         self._changed = threading.Condition()
         self._flights: deque[Flight] = deque()
         self._is_closed = False
@@ -62,7 +72,8 @@ class Watch:
         with self._changed:
             if not self._is_closed:
                 self._flights.append(flight)
-                self._changed.notify_all()
+                if len(self._flights) == 1:
+                    self._changed.notify_all()
             return not self._is_closed
 
     def wait_until_idle(self, timeout_s: float) -> bool:
@@ -88,6 +99,7 @@ class Watch:
             lost, self._flights = list(self._flights), deque()
             self._is_closed = True
             self._changed.notify_all()
+        self._has_ended.set()
         for each in lost:
             each.doubt.fail(error)
 
@@ -95,6 +107,7 @@ class Watch:
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
+        self._has_ended.set()
 
     def first(self) -> Flight | None:
         """Return the first that is under way."""
@@ -114,6 +127,5 @@ class Watch:
                     self._failed(state)
                     return
             self.settle()
-            with self._changed:
-                if not self._is_closed:
-                    self._changed.wait(_BETWEEN_LOOKS_S)
+            self._looked()
+            self._has_ended.wait(_BETWEEN_LOOKS_S)  # who adds a call does not wake it

@@ -16,9 +16,12 @@ from typing import Any, Final
 
 from aiocuda import _native
 from aiocuda._driver import runtime
-from aiocuda.errors import CollectiveError, MissingPackageError
+from aiocuda.errors import CollectiveError, DriverError, MissingPackageError
 
-__all__ = ["DTYPES", "OPS", "Communicator", "Events", "NcclCall", "connect", "launch", "new_id", "wait_for_flag"]
+__all__ = [
+    "DTYPES", "OPS", "Communicator", "Events", "NcclCall", "connect", "launch", "lock_pages", "new_id", "unlock_pages",
+    "wait_for_flag",
+]  # fmt: skip
 
 _INSTALL: Final = 'pip install "aiocuda[nccl]"'
 
@@ -221,6 +224,29 @@ class Events:
         event = self.record(before)
         runtime.call(driver.cuStreamWaitEvent, driver.CUstream(after), event, 0)
         self.put_back(event)
+
+
+def lock_pages(device: int, address: int, size_bytes: int) -> None:
+    """Have memory of this process page-locked, where all devices find it at the same address."""
+    from cuda.bindings import driver
+
+    flags = driver.CU_MEMHOSTREGISTER_PORTABLE | driver.CU_MEMHOSTREGISTER_DEVICEMAP
+    with runtime.context_of(device):
+        runtime.call(driver.cuMemHostRegister, address, size_bytes, flags)
+        seen_at = int(runtime.call(driver.cuMemHostGetDevicePointer, address, 0))
+        if seen_at != address:
+            runtime.call(driver.cuMemHostUnregister, address)
+            raise DriverError(
+                "CUDA_ERROR_NOT_SUPPORTED", 801, "devices do not find it at its address", "locking memory"
+            )
+
+
+def unlock_pages(device: int, address: int) -> None:
+    """Undo `lock_pages`. *Blocks*: the driver may wait for what devices do."""
+    from cuda.bindings import driver
+
+    with runtime.context_of(device):
+        runtime.call(driver.cuMemHostUnregister, address)
 
 
 def wait_for_flag(stream: int, address: int, value: int) -> None:

@@ -1,0 +1,96 @@
+"""Ranks of one host agree in memory that they share; the hub hears of it later."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from aiocuda._collective import board, hub
+
+sys.path.insert(0, str(Path(__file__).parent))
+from ranks import run_ranks
+
+HEARD_LATE = """
+made = shared("id", unique_id)
+g = Group.init(rank, size, made)
+others = g._members._others
+said, flush = [], others._line.flush
+others._line.flush = lambda: None  # the hub hears nothing
+others._line.say = said.append
+x = ac.full(4, rank + 1.0).sync()
+sums = [g.all_reduce(x) for _ in range(100)]
+if rank == 1:
+    wait_for("is ahead")
+futures = [ac.to_host(each).submit() for each in sums]
+if rank == 0:
+    tell("is ahead")
+say(uses=others._is_board_used, sums=sorted({float(each.sync(60)[0]) for each in futures}))
+say(said=said, unanswered=len(others._calls))
+del others._line.flush, others._line.say
+flush()
+g.close()
+"""
+
+
+def test_streams_go_on_before_the_hub_has_heard_of_a_call(tmp_path):
+    pytest.importorskip("nccl.bindings")
+    for ended in run_ranks(HEARD_LATE, 2, tmp_path):
+        assert ended.status == 0, ended
+        assert ended["uses"]
+        assert ended["sums"] == [3.0]
+        assert ended["said"] == []
+        assert ended["unanswered"] == 100
+
+
+WITHOUT = """
+from aiocuda._collective import board, others
+if rank == 1:
+    others.opened = lambda place: None
+g = group()
+x = ac.full(4, rank + 1.0).sync()
+say(sums=[ac.to_host(g.all_reduce(x)).sync(60).tolist()[0] for _ in range(3)], uses=g._members._others._is_board_used)
+g.close()
+"""
+
+
+def test_ranks_agree_on_the_channel_if_one_of_them_cannot_open_the_board(tmp_path):
+    pytest.importorskip("nccl.bindings")
+    for ended in run_ranks(WITHOUT, 2, tmp_path):
+        assert ended.status == 0, ended
+        assert ended["sums"] == [3.0] * 3
+        assert not ended["uses"]
+
+
+def test_memory_of_another_file_is_not_opened():
+    made = board.BoardFile()
+    memory = board.opened(made.place)
+    assert memory is not None
+    assert memory[:16].hex() == made.place[2]
+    process, number, nonce = made.place
+    assert board.opened([process, number, "00" * 16]) is None  # a place of another host that looks alike
+    file = os.memfd_create("another")
+    assert board.opened([process, file, nonce]) is None
+    os.close(file)
+    assert board.opened([process, file, nonce]) is None
+    assert board.opened([1 << 22, number, nonce]) is None
+    short = os.memfd_create("aiocuda-board")
+    os.pwrite(short, bytes.fromhex(nonce), 0)
+    assert board.opened([process, short, nonce]) is None
+    os.close(short)
+    for place in (None, [], ["1", "2", "3"]):
+        assert board.opened(place) is None  # type: ignore[arg-type]
+    made.close()
+    assert board.opened(made.place) is None
+
+
+def test_a_hub_that_may_make_no_such_file_has_no_board(monkeypatch):
+    def refused(name: str) -> int:
+        raise PermissionError(name)
+
+    monkeypatch.setattr(os, "memfd_create", refused)
+    opened = hub.Hub("127.0.0.1", 1e6)
+    assert opened.place.board is None
+    opened._end()
