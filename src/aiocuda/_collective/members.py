@@ -203,8 +203,7 @@ class Members:
             raise ArgumentValueError(
                 f"{call.kind}: an array of {array._shape} with strides {array._strides} is not in one piece; dup() it"
             )
-        dtype = dtypes.dtype_of(array._dtype)
-        return Part(array._address, tuple(array._shape), dtype.name, dtype.itemsize)
+        return Part(array._address, tuple(array._shape), *_name_and_size(array._dtype))
 
     def _prepared(
         self, call: Call, name: str, sends: Sequence[Sequence[Any]], receives: Sequence[Sequence[Any]]
@@ -216,8 +215,12 @@ class Members:
             for row, (rank, device) in zip(sends, members, strict=True)
         ]
         received = [
-            [None if each is None else self._part(call, each, rank, device) for each in row]
-            for row, (rank, device) in zip(receives, members, strict=True)
+            # In place, as a rule.
+            [
+                part if each is array else None if each is None else self._part(call, each, rank, device)
+                for each, array, part in zip(row, given, parts, strict=True)
+            ]
+            for row, given, parts, (rank, device) in zip(receives, sends, sent, members, strict=True)
         ]
         words = ""
         for rank, ones, others in zip(self.ranks, sent, received, strict=True):
@@ -340,6 +343,13 @@ class Members:
             with contextlib.suppress(RuntimeError):
                 communicator.abort()
         are_aborted.set()
+
+
+@functools.cache
+def _name_and_size(dtype: int) -> tuple[str, int]:
+    """Return the name of a dtype and the bytes of an item: NumPy makes up the name whenever it is asked."""
+    found = dtypes.dtype_of(dtype)
+    return found.name, found.itemsize
 
 
 def _nothing() -> None:
