@@ -249,12 +249,15 @@ std::vector<std::string> build_command(const Compiler& compiler, const Options& 
     command.emplace_back("-gdwarf-4");
     command.push_back("-fdebug-prefix-map=" + std::filesystem::current_path(error).string() + "=.");
   }
+  command.emplace_back("-fsigned-char");  // which is not every processor's own way
   command.emplace_back(options.multiply_add ? "-ffp-contract=fast" : "-ffp-contract=off");
   if (options.fast_math) append(command, {"-freciprocal-math", "-fno-signed-zeros"});
 #if defined(__x86_64__)
   if (compiler.family != CompilerFamily::zig) append(command, {"-march=native", "-fcf-protection=none"});
 #else
   if (compiler.family != CompilerFamily::zig) append(command, {"-mcpu=native"});
+  // g++ counts the variables of several kernels from one place, so their code would not tell which of them it uses.
+  if (compiler.family == CompilerFamily::gcc) append(command, {"-fno-section-anchors"});
 #endif
   if (compiler.family == CompilerFamily::gcc) {
     append(command, {"-fno-gnu-unique", "-fno-ipa-icf", "-Wno-psabi", "-Wno-register"});

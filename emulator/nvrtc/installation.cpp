@@ -42,6 +42,7 @@ Installation locate() {
   }
   files.push_back(found.runtime_object);
   files.push_back(found.checked_runtime_object);
+  files.emplace_back(info.dli_fname);  // it knows how kernels are compiled
   std::sort(files.begin(), files.end());
   std::ostringstream text;
   for (const std::string& file : files) {

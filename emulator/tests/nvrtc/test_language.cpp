@@ -137,6 +137,16 @@ TEST_CASE("static shared memory, in kernels, functions and templates") {
   for (const int sum : sums) CHECK(sum == 2 * 31 * 16);
 }
 
+TEST_CASE("char is signed, whatever it is on this processor") {
+  const Module module(
+      R"(extern "C" __global__ void k(const char* x, int* out) { out[0] = x[0]; out[1] = (char)200; })");
+  const char x = static_cast<char>(-3);
+  int out[2] = {};
+  module.launch("k", {}, &x, &out[0]);
+  CHECK(out[0] == -3);
+  CHECK(out[1] == 200 - 256);
+}
+
 TEST_CASE("the table tells the static shared memory of each kernel") {
   const Module module(Program{.source = R"(
     template <int N> __global__ void tiles(float* p) { __shared__ float a[N]; __shared__ float b[N][2];

@@ -117,7 +117,7 @@ TEST_CASE("loads, stores, atomics and copies, of every memory") {
     asm volatile("prefetch.global.L2 [%0]; membar.gl;" :: "l"(z));
     z[1] = make_float4(v.w, v.z, v.y, v.x);
   })");
-  int x[8] = {1, 2, 3, 4, 0, 0, 0, 50};
+  alignas(16) int x[8] = {1, 2, 3, 4, 0, 0, 0, 50};
   double y[2] = {1.5, 0};
   alignas(16) float z[8] = {1, 2, 3, 4};
   module.launch("k", {}, &x[0], &y[0], &z[0]);
