@@ -90,7 +90,7 @@ check-instructions: $(STAMPS)/built
 # One sanitizer after the other: a build already uses every core. The sanitizers of older compilers
 # cannot live with the wide address randomisation of newer kernels, so it is off where it can be.
 check-cpp: $(STAMPS)/build
-	@export PATH="$(CURDIR)/$(BIN):$$PATH"; \
+	@unset MAKEFLAGS; export PATH="$(CURDIR)/$(BIN):$$PATH"; \
 	fixed=""; if setarch -R true 2>/dev/null; then fixed="setarch -R"; fi; \
 	for sanitizer in address thread; do \
 	  echo "C++ unit tests under the $$sanitizer sanitizer"; \
