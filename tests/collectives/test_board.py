@@ -64,6 +64,27 @@ def test_ranks_agree_on_the_channel_if_one_of_them_cannot_open_the_board(tmp_pat
         assert not ended["uses"]
 
 
+FIRST = """
+from aiocuda._collective.others import Others
+agree = Others.agree
+def early(self, *arguments):  # rank 0 calls before the last rank has joined, so before it hears of the board
+    Others.agree = agree
+    heard, self._is_board_used = self._is_board_used, False
+    agree(self, *arguments)
+    self._is_board_used = heard
+if rank == 0:
+    Others.agree = early
+g = group(10)
+say(sum=ac.to_host(g.all_reduce(ac.ones(4))).sync(60).tolist()[0])
+g.close()
+"""
+
+
+def test_the_first_call_is_made_on_the_channel_by_all(tmp_path):
+    pytest.importorskip("nccl.bindings")
+    assert [each["sum"] for each in run_ranks(FIRST, 2, tmp_path)] == [2.0, 2.0]
+
+
 def test_memory_of_another_file_is_not_opened():
     made = board.BoardFile()
     memory = board.opened(made.place)
@@ -94,3 +115,35 @@ def test_a_hub_that_may_make_no_such_file_has_no_board(monkeypatch):
     opened = hub.Hub("127.0.0.1", 1e6)
     assert opened.place.board is None
     opened._end()
+
+
+FREED = """
+import gc, threading
+from cuda.bindings import driver
+g = group()
+x = ac.ones(4).sync()
+ac.to_host(g.all_reduce(x)).sync(60)
+words = g._members._others._board._board.words
+def is_locked():
+    with ac.use(ac.Device(0)):
+        return int(driver.cuMemHostGetFlags(words)[0]) == 0
+say(before=is_locked())
+g.close()
+del g
+for each in threading.enumerate():
+    if each.name.startswith("aiocuda-collective"):
+        each.join(60)  # they have the group
+gc.collect()
+for each in threading.enumerate():
+    if each.name == "aiocuda-board":
+        each.join(60)
+say(after=is_locked())
+"""
+
+
+def test_pages_are_unlocked_when_nobody_has_the_group(tmp_path):
+    pytest.importorskip("nccl.bindings")
+    (ended,) = run_ranks(FREED, 1, tmp_path)
+    assert ended.status == 0, ended
+    assert ended["before"]
+    assert not ended["after"]
