@@ -113,6 +113,7 @@ class Board:
 def _unlock(device: int, address: int, board: object) -> None:
     if _native.forked_from():
         return  # it is the parent's
+
     # The driver may wait for the device, and this may be anybody's thread. The memory stays until then.
     def unlock() -> None:
         with contextlib.suppress(DriverError):  # the device is lost
