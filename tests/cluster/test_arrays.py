@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -43,9 +42,9 @@ async def lent_is_over(worker: Worker) -> None:
 def test_the_way_depends_on_host_device_and_driver():
     assert way_of(b"a", HERE, HERE) == "handle"
     assert way_of(b"c", HERE, HERE) == "host"
-    assert way_of(b"a", HERE, dataclasses.replace(HERE, host="another")) == "host"
-    assert way_of(b"a", dataclasses.replace(HERE, can_open=False), HERE) == "host"
-    assert way_of(b"a", HERE, dataclasses.replace(HERE, can_open=False)) == "host"
+    assert way_of(b"a", HERE, HERE._replace(host="another")) == "host"
+    assert way_of(b"a", HERE._replace(can_open=False), HERE) == "host"
+    assert way_of(b"a", HERE, HERE._replace(can_open=False)) == "host"
 
 
 def test_arrays_are_found_in_all_that_is_sent_and_host_data_stays_host_data(run, cluster: Cluster):
@@ -189,8 +188,8 @@ def test_between_hosts_arrays_go_through_the_object_store(run, cluster: Cluster,
     async def main() -> None:
         worker = cluster[1]
         facts, driver = worker._process.facts, worker._driver
-        await worker.run(meet, dataclasses.replace(driver, host="elsewhere"))
-        worker._process.facts = dataclasses.replace(facts, host="elsewhere")
+        await worker.run(meet, driver._replace(host="elsewhere"))
+        worker._process.facts = facts._replace(host="elsewhere")
         try:
             result = await worker.run(add, await ac.arange(3, dtype="float32", device=1))
             assert worker._process.leases.lent_count == 0

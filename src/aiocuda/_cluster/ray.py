@@ -6,6 +6,7 @@ Always true: Ray is imported once somebody needs it.
 from __future__ import annotations
 
 import concurrent.futures
+import functools
 import io
 import logging
 import pickle
@@ -170,19 +171,29 @@ def dumps(value: Any, reduce: Callable[[Any], Any], what: str) -> tuple[bytes, l
         It cannot be pickled.
     """
     require()
+    file = io.BytesIO()
+    buffers: list[pickle.PickleBuffer] = []
+    try:
+        _pickler()(file, reduce, buffers.append).dump(value)
+    except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+        raise ArgumentTypeError(f"{what} cannot be sent to another process: {error}") from error
+    return file.getvalue(), buffers
+
+
+@functools.cache
+def _pickler() -> Any:
+    """Return the class of what pickles; it is made when Ray is needed, and once."""
     from ray import cloudpickle
 
     base: Any = cloudpickle.CloudPickler
 
     class Pickler(base):  # type: ignore[misc]
+        def __init__(self, file: io.BytesIO, reduce: Callable[[Any], Any], keep: Callable[[Any], object]) -> None:
+            super().__init__(file, protocol=5, buffer_callback=keep)
+            self._reduce = reduce
+
         def reducer_override(self, each: Any) -> Any:
-            reduced = reduce(each)
+            reduced = self._reduce(each)
             return super().reducer_override(each) if reduced is NotImplemented else reduced
 
-    file = io.BytesIO()
-    buffers: list[pickle.PickleBuffer] = []
-    try:
-        Pickler(file, protocol=5, buffer_callback=buffers.append).dump(value)
-    except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
-        raise ArgumentTypeError(f"{what} cannot be sent to another process: {error}") from error
-    return file.getvalue(), buffers
+    return Pickler
