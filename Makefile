@@ -58,10 +58,7 @@ soak: $(STAMPS)/built $(STAMPS)/test
 	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) AIOCUDA_HYPOTHESIS=long $(BIN)/python -m pytest --timeout 0 tests/ordering tests/arrays tests/signature
 	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) AIOCUDA_SOAK_S=$${AIOCUDA_SOAK_S:-600} $(BIN)/python -m pytest -m soak tests/soak tests/cluster
 
-# Two at a time, so that what uses one core leaves none idle; what they need is installed before, once.
-check: $(STAMPS)/built $(STAMPS)/test $(STAMPS)/check $(STAMPS)/docs $(STAMPS)/browser
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target \
-	  check-python check-tidy-cpp check-format-cpp check-instructions check-cpp check-site
+check: check-python check-format-cpp check-tidy-cpp check-instructions check-cpp check-site
 	@echo "make check: all passed"
 
 check-python: $(STAMPS)/built $(STAMPS)/test $(STAMPS)/check
@@ -90,7 +87,7 @@ check-instructions: $(STAMPS)/built
 # One sanitizer after the other: a build already uses every core. The sanitizers of older compilers
 # cannot live with the wide address randomisation of newer kernels, so it is off where it can be.
 check-cpp: $(STAMPS)/build
-	@unset MAKEFLAGS; export PATH="$(CURDIR)/$(BIN):$$PATH"; \
+	@export PATH="$(CURDIR)/$(BIN):$$PATH"; \
 	fixed=""; if setarch -R true 2>/dev/null; then fixed="setarch -R"; fi; \
 	for sanitizer in address thread; do \
 	  echo "C++ unit tests under the $$sanitizer sanitizer"; \
