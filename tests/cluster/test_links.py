@@ -5,8 +5,9 @@ The hosts are one: the driver and a worker believe that they are on different on
 
 from __future__ import annotations
 
+import os
+import signal
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -16,7 +17,7 @@ import pytest
 import aiocuda as ac
 from aiocuda._cluster.links import Link
 from aiocuda._driver import nccl
-from aiocuda.cluster import Cluster, Worker
+from aiocuda.cluster import Cluster
 
 pytest.importorskip("nccl.bindings")
 
@@ -37,6 +38,26 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 async def read(x: Any) -> Any:
     return await ac.to_host(x)
+
+
+async def held_up() -> Any:
+    """On a worker: return an array behind something that waits until `let_go`."""
+    import builtins
+
+    from aiocuda._driver import nccl
+
+    word = await ac.empty_host(1, "uint32")
+    word.numpy()[0] = 0
+    builtins.held_up = word
+    x = await ac.zeros(4)
+    ac.call(lambda stream, _: nccl.wait_for_flag(stream.handle, word._address, 1), x, writes=[x]).submit()
+    return x
+
+
+async def let_go() -> None:
+    import builtins
+
+    builtins.held_up.numpy()[0] = 1
 
 
 async def add_one(x: Any) -> Any:
@@ -185,5 +206,97 @@ def test_where_nccl_does_not_connect_arrays_go_through_the_object_store_and_a_wa
                 warnings.simplefilter("error")
                 assert (await read(await worker.run(add_one, x))).tolist() == [1, 2, 3]
         assert sent == []
+
+    run_once(main)
+
+
+@pytest.mark.parametrize("end", ["killed", "restarted"])
+def test_a_transfer_that_a_worker_does_not_end_fails_and_names_it(run_once, well: Cluster, apart, end: str):
+    async def main() -> None:
+        async with apart(well[1]) as worker:
+            result = await worker.run(held_up)
+            caught = []
+
+            async def wait() -> None:
+                with pytest.raises(ac.errors.WorkerLostError) as error:
+                    await read(result)
+                caught.append(error.value)
+
+            with anyio.fail_after(10):
+                async with anyio.create_task_group() as group:
+                    group.start_soon(wait)
+                    await anyio.lowlevel.checkpoint()
+                    if end == "killed":
+                        os.kill(worker.process_id, signal.SIGKILL)
+                    else:
+                        await well.restart(1)
+            assert (caught[0].worker, caught[0].doing) == (1, "the result of held_up()")
+            assert caught[0].reason.startswith("its process has ended" if end == "killed" else "it was restarted")
+        if worker.lost:
+            await well.restart(1)
+        async with apart(well[1]) as worker:
+            assert (await read(await worker.run(add_one, await ac.zeros(4)))).tolist() == [1] * 4
+
+    run_once(main)
+
+
+def test_a_link_that_fails_fails_what_is_under_way_and_the_next_call_gets_another(run_once, cluster: Cluster, apart):
+    async def main() -> None:
+        async with apart(cluster[0]) as worker:
+            before = await worker.run(add_one, await ac.zeros(4))
+            await read(before)
+            result = await worker.run(held_up)
+            (way,) = [each for each in worker._process.links._ways.values() if not each._is_to_worker]
+            way._drop(way._link, way._number, "NCCL: remote process exited")
+            words = r"the result of held_up\(\), by NCCL with worker 0, did not end: NCCL: remote process exited; ask"
+            with pytest.raises(ac.errors.ClusterError, match=words):
+                await read(result)
+            assert (await read(before)).tolist() == [1] * 4
+            assert (await read(await worker.run(add_one, await ac.zeros(4)))).tolist() == [1] * 4
+            await worker.run(let_go)
+
+    run_once(main)
+
+
+def test_a_worker_without_memory_refuses_the_array_and_the_link_goes_on(run_once, cluster: Cluster, apart, monkeypatch):
+    async def refuse(is_refused: bool) -> None:
+        from aiocuda._cluster import worker_links
+        from aiocuda._verbs.create import empty
+
+        async def refused(*_: Any, **__: Any) -> Any:
+            raise ac.errors.OutOfMemoryError(16, 8, 1000, "device 1")
+
+        worker_links.empty = refused if is_refused else empty
+
+    async def main() -> None:
+        async with apart(cluster[1]) as worker:
+            x = await ac.zeros(4)
+            await worker.run(add_one, x)
+            links = {way._link for way in worker._process.links._ways.values()}
+            await worker.run(refuse, True)
+            try:
+                with pytest.raises(ac.errors.OutOfMemoryError) as caught:
+                    await worker.run(add_one, x)
+                assert "add_one(), with its arguments, raised it on worker 1" in caught.value.__notes__[-1]
+            finally:
+                await worker.run(refuse, False)
+            assert (await read(await worker.run(add_one, x))).tolist() == [1] * 4
+            assert links == {way._link for way in worker._process.links._ways.values()}
+
+    run_once(main)
+
+
+def test_an_array_that_was_moved_is_refused_before_the_worker_waits_for_it(run_once, cluster: Cluster, apart):
+    async def main() -> None:
+        async with apart(cluster[1]) as worker:
+            x = await ac.zeros(4)
+            await worker.run(add_one, x)
+            links = {way._link for way in worker._process.links._ways.values()}
+            moved = await ac.zeros(4)
+            ac.move(moved)
+            with pytest.raises(ac.errors.OwnershipError, match="moved"):
+                await worker.run(read, [x, moved])
+            assert (await read(await worker.run(add_one, x))).tolist() == [1] * 4
+            assert links == {way._link for way in worker._process.links._ways.values()}
 
     run_once(main)
