@@ -205,7 +205,14 @@ def test_where_nccl_does_not_connect_arrays_go_through_the_object_store_and_a_wa
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 assert (await read(await worker.run(add_one, x))).tolist() == [1, 2, 3]
+            while "link" in repr(worker):  # its end does not wait for ours until its time is over
+                await anyio.lowlevel.checkpoint()
         assert sent == []
+        monkeypatch.undo()
+        await well.restart(1)  # which connects again
+        async with apart(well[1]) as worker:
+            assert (await read(await worker.run(add_one, x))).tolist() == [1, 2, 3]
+        assert len(worker._process.links._ways) == 2
 
     run_once(main)
 
@@ -218,7 +225,7 @@ def test_a_transfer_that_a_worker_does_not_end_fails_and_names_it(run_once, well
             caught = []
 
             async def wait() -> None:
-                with pytest.raises(ac.errors.WorkerLostError) as error:
+                with pytest.raises(ac.errors.WorkerLostError, match="worker 1 is lost") as error:
                     await read(result)
                 caught.append(error.value)
 
@@ -263,7 +270,7 @@ def test_a_worker_without_memory_refuses_the_array_and_the_link_goes_on(run_once
         from aiocuda._cluster import worker_links
         from aiocuda._verbs.create import empty
 
-        async def refused(*_: Any, **__: Any) -> Any:
+        def refused(*_: Any, **__: Any) -> Any:
             raise ac.errors.OutOfMemoryError(16, 8, 1000, "device 1")
 
         worker_links.empty = refused if is_refused else empty
@@ -275,7 +282,7 @@ def test_a_worker_without_memory_refuses_the_array_and_the_link_goes_on(run_once
             links = {way._link for way in worker._process.links._ways.values()}
             await worker.run(refuse, True)
             try:
-                with pytest.raises(ac.errors.OutOfMemoryError) as caught:
+                with pytest.raises(ac.errors.OutOfMemoryError, match="device 1") as caught:
                     await worker.run(add_one, x)
                 assert "add_one(), with its arguments, raised it on worker 1" in caught.value.__notes__[-1]
             finally:
@@ -297,6 +304,37 @@ def test_an_array_that_was_moved_is_refused_before_the_worker_waits_for_it(run_o
             with pytest.raises(ac.errors.OwnershipError, match="moved"):
                 await worker.run(read, [x, moved])
             assert (await read(await worker.run(add_one, x))).tolist() == [1] * 4
+            assert links == {way._link for way in worker._process.links._ways.values()}
+
+    run_once(main)
+
+
+def test_an_array_whose_collective_failed_is_refused_before_the_worker_waits_for_it(run_once, cluster: Cluster, apart):
+    """Its bytes are in doubt when it is given, and the group fails then."""
+    from aiocuda.collective import Group
+
+    async def main() -> None:
+        async with apart(cluster[1]) as worker:
+            x = await ac.zeros(4)
+            await worker.run(add_one, x)
+            links = {way._link for way in worker._process.links._ways.values()}
+            group = Group.local([0])
+            word = await ac.empty_host(1, "uint32")
+            word.numpy()[0] = 0
+            ac.call(lambda stream, _: nccl.wait_for_flag(stream.handle, word._address, 1), x, writes=[x]).submit()
+            group.all_reduce([x], out=[x])[0].submit()
+            async with anyio.create_task_group() as tasks:
+
+                async def ask() -> None:
+                    with pytest.raises(ac.errors.CollectiveError, match="aborted the group"):
+                        await worker.run(add_one, x)
+
+                tasks.start_soon(ask)
+                await anyio.lowlevel.checkpoint()
+                group.abort()
+                word.numpy()[0] = 1
+            group.close()
+            assert (await read(await worker.run(add_one, await ac.zeros(4)))).tolist() == [1] * 4
             assert links == {way._link for way in worker._process.links._ways.values()}
 
     run_once(main)

@@ -21,6 +21,7 @@ from aiocuda._cluster.crossing import wait_for
 from aiocuda._cluster.links import Link, transfer_failed
 from aiocuda._cluster.messages import Carried, Connection, Raised, Transfer, Transferred
 from aiocuda._cluster.raised import error_from
+from aiocuda._devices.device import Device
 from aiocuda._devices.placing import current_device
 from aiocuda._driver import nccl
 from aiocuda._verbs.copies import to_device
@@ -70,23 +71,24 @@ class DriverLinks:
         """Have arrays go to the worker; return False where there is no link. Waits until they were submitted."""
         for device in sorted({each.device.ordinal for each in arrays}):
             places = [place for place, each in enumerate(arrays) if each.device.ordinal == device]
-            if not await self._carry(True, device, b"", arrays, carried, places, words):
+            way = self._way(True, device, b"")
+            if not await way.carry([arrays[place] for place in places], [carried[place] for place in places], words):
                 return False
         return True
 
     async def receive(self, carried: Sequence[Carried], words: str) -> list[DeviceArray]:
         """Have the worker send arrays, and return them: on the device in force."""
-        here = current_device().ordinal
-        arrays = [await empty(each.shape, each.dtype, device=here) for each in carried]
+        here = current_device()
+        arrays: dict[int, DeviceArray] = {}
         for device in sorted({each.device for each in carried}):
             places = [place for place, each in enumerate(carried) if each.device == device]
-            if not await self._carry(False, here, device, arrays, carried, places, words):
-                answer = await wait_for(self._asks("fetch", [carried[place] for place in places], words))
-                if isinstance(answer, Raised):
-                    raise error_from(answer, self._calls.worker, words)
-                for place, data in zip(places, answer, strict=True):
-                    arrays[place] = await to_device(data, here)
-        return arrays
+            asked = [carried[place] for place in places]
+            way = self._way(False, here.ordinal, device)
+            made = [await empty(each.shape, each.dtype, device=here).on(way.stream) for each in asked]
+            if not await way.carry(made, asked, words):
+                made = await self._fetched(asked, here, words)
+            arrays.update(zip(places, made, strict=True))
+        return [arrays[place] for place in range(len(carried))]
 
     def end(self, reason: str) -> None:
         """End all links: the process is lost. *Blocks*: for a second at most, for each that was used."""
@@ -95,21 +97,19 @@ class DriverLinks:
         for each in ways:
             each.end(reason)
 
-    async def _carry(
-        self,
-        is_to_worker: bool,
-        here: int,
-        there: bytes,
-        arrays: Sequence[DeviceArray],
-        carried: Sequence[Carried],
-        places: Sequence[int],
-        words: str,
-    ) -> bool:
+    async def _fetched(self, carried: Sequence[Carried], here: Device, words: str) -> list[DeviceArray]:
+        """Return arrays that come through the object store, because there is no link."""
+        answer = await wait_for(self._asks("fetch", carried, words))
+        if isinstance(answer, Raised):
+            raise error_from(answer, self._calls.worker, words)
+        return [await to_device(each, here) for each in answer]
+
+    def _way(self, is_to_worker: bool, here: int, there: bytes) -> _Way:
         with self._lock:
             key = is_to_worker, here, there
             if (way := self._ways.get(key)) is None:
                 way = self._ways[key] = _Way(self._calls, self._asks, self._numbers, is_to_worker, here, there)
-        return await way.carry([arrays[place] for place in places], [carried[place] for place in places], words)
+            return way
 
 
 class _Way:
@@ -119,7 +119,8 @@ class _Way:
         self, calls: Calls, asks: Asks, numbers: Iterator[int], is_to_worker: bool, here: int, there: bytes
     ) -> None:
         self._calls, self._asks, self._numbers = calls, asks, numbers
-        self._is_to_worker, self._here, self._there = is_to_worker, here, there
+        self._is_to_worker, self._there = is_to_worker, there
+        self.stream = Device(here).stream()
         self._lock = threading.Lock()
         self._is_over = False
         self._is_hopeless = False
@@ -208,7 +209,11 @@ class _Way:
             self._calls.wait_until_lost(_REASON_S)
             self._drop(link, number, f"NCCL: {said}")
 
-        link = Link(self._here, identity, sends=self._is_to_worker, failed=failed, error_of=self._error_of)
+        try:
+            link = Link(self.stream, identity, sends=self._is_to_worker, failed=failed, error_of=self._error_of)
+        except BaseException as error:
+            self._disconnect(number, str(error))
+            raise
         with self._lock:
             self._link, self._number, is_over = link, number, self._is_over
         try:
@@ -228,6 +233,9 @@ class _Way:
     def _drop(self, link: Link, number: int, reason: str) -> None:
         """End a link here and there."""
         link.end(reason)
+        self._disconnect(number, reason)
+
+    def _disconnect(self, number: int, reason: str) -> None:
         with contextlib.suppress(WorkerLostError):  # then there is nothing left there
             self._asks("disconnect", (number, reason), "the end of a link")
 

@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 from aiocuda import _native
 from aiocuda._collective.aborting import abort
 from aiocuda._collective.watch import Flight, Watch
-from aiocuda._devices.device import Device, Stream
+from aiocuda._devices.device import Stream
 from aiocuda._driver import nccl
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._verbs.create import zeros
@@ -33,8 +33,8 @@ class Link:
 
     Parameters
     ----------
-    device
-        The ordinal of the device here.
+    stream
+        Of the device here, for the transfers, and for the memory of what comes: so nothing else delays them.
     identity
         NCCL's id of the link.
     sends
@@ -47,16 +47,16 @@ class Link:
 
     def __init__(
         self,
-        device: int,
+        stream: Stream,
         identity: bytes,
         *,
         sends: bool,
         failed: Callable[[str], object],
         error_of: Callable[[str, str], BaseException],
     ) -> None:
-        self._device, self._sends = device, sends
+        self.stream, self._sends = stream, sends
         self._error_of = error_of
-        self._stream = Device(device).stream()
+        device = stream.device.ordinal
         self._events = nccl.Events(device)
         self._lock = threading.Lock()
         self._reason = ""  # why it has ended
@@ -90,7 +90,8 @@ class Link:
         self._give_up = lambda: self._reason or give_up() or (_LATE if time.monotonic() > deadline else None)
         for each in self._communicators:
             each.wait_until_ready(self._give_up)
-        made = self._operation([zeros(1, "uint8", device=self._device).sync()], "the first transfer")
+        token = zeros(1, "uint8", device=self.stream.device).on(self.stream).sync()
+        made = self._operation([token], "the first transfer")
         made.submit()
         self._give_up = lambda: self._reason or None
         return cast("DeviceOp[Any]", made)
@@ -115,7 +116,6 @@ class Link:
             self._reason = reason
         self._watch.fail(lambda words: self._error_of(words, reason))
         abort(self._communicators)
-        self._stream.close()
 
     def _operation(self, arrays: Sequence[Any], words: str) -> Any:
         doubt = _native.Doubt()
@@ -124,7 +124,7 @@ class Link:
             self._perform(stream, given, words, doubt)
 
         reads, writes = (arrays, ()) if self._sends else ((), arrays)
-        return _native.collective_op(transfer, tuple(arrays), reads, writes, doubt).on(self._stream)
+        return _native.collective_op(transfer, tuple(arrays), reads, writes, doubt).on(self.stream)
 
     def _perform(self, stream: Stream, arrays: Sequence[Any], words: str, doubt: _native.Doubt) -> None:
         flight = Flight(words, doubt)

@@ -19,8 +19,9 @@ from aiocuda._cluster.held import Held
 from aiocuda._cluster.leases import Leases
 from aiocuda._cluster.messages import Carried, Facts, Lent, Parcel, Sent, way_of
 from aiocuda._driver import runtime
-from aiocuda._verbs.copies import copy, dup, to_device, to_host
+from aiocuda._verbs.copies import copy, to_device, to_host
 from aiocuda._verbs.create import empty
+from aiocuda._verbs.done import done
 
 __all__ = ["Carrier", "Place", "pack", "unpack"]
 
@@ -124,20 +125,25 @@ async def pack(
 
 async def _lendable(array: DeviceArray) -> DeviceArray:
     """Return the array, or a copy of it, in memory that other processes can open."""
-    if native_of(array)._is_interprocess:
-        return array
-    made = await empty(array.shape, array.dtype, device=array.device, interprocess=True)
-    copy(made, array).submit()  # the handle comes behind it
-    return made
+    return array if native_of(array)._is_interprocess else await _copied(array, interprocess=True)
 
 
 async def _sendable(array: DeviceArray) -> DeviceArray:
-    """Return the array, or a copy of it, in one piece, if nobody can say any more that it was not well."""
+    """Return the array, or a copy of it in one piece; raise where it cannot be read.
+
+    The first half of a transfer is the other process', so this one's must not fail for a reason that is known before.
+    """
     native = native_of(array)
-    # The first half of a transfer is the other process', so this one's must not fail for a reason that is known now.
-    if native._is_contiguous and not native._is_closed and not native._is_in_doubt:
-        return array
-    return await dup(array)
+    if native._is_in_doubt:
+        await done(array)
+    return array if native._is_contiguous and not native._is_closed else await _copied(array)
+
+
+async def _copied(array: DeviceArray, *, interprocess: bool = False) -> DeviceArray:
+    """Return a copy in one piece; what uses it comes behind it."""
+    made = await empty(array.shape, array.dtype, device=array.device, interprocess=interprocess)
+    copy(made, array).submit()
+    return made
 
 
 async def unpack(parcel: Parcel, leases: Leases, carrier: Carrier, receiver: Facts, held: Held, words: str) -> Any:

@@ -16,6 +16,7 @@ from aiocuda._cluster.leases import Leases
 from aiocuda._cluster.links import Link, transfer_failed
 from aiocuda._cluster.messages import Carried, Connection, Raised, Transfer, Transferred
 from aiocuda._cluster.raised import raised_of
+from aiocuda._devices.device import Device
 from aiocuda._driver import runtime
 from aiocuda._verbs.copies import to_host
 from aiocuda._verbs.create import empty
@@ -39,6 +40,7 @@ class WorkerLinks:
         self._leases = leases
         self._devices = devices
         self._links: dict[int, tuple[Link, bool]] = {}
+        self._ended: set[int] = set()
 
     async def send(self, arrays: Sequence[DeviceArray], carried: Sequence[Carried], _: str) -> bool:
         """Keep arrays until the driver asks for them."""
@@ -64,7 +66,10 @@ class WorkerLinks:
         try:
             link, receives = self._link(asked.link)
             if receives:
-                arrays = [await empty(each.shape, each.dtype, device=self._devices[0]) for each in asked.arrays]
+                arrays = [
+                    await empty(each.shape, each.dtype, device=self._devices[0]).on(link.stream)
+                    for each in asked.arrays
+                ]
             else:
                 arrays = self._leases.take_kept(asked.arrays)
             await in_thread(link.transfer, arrays, asked.words)
@@ -76,6 +81,7 @@ class WorkerLinks:
 
     async def disconnect(self, number: int, reason: str) -> None:
         """End a link, if it is there: what was under way on it fails."""
+        self._ended.add(number)  # also where it is not there yet
         if number in self._links:
             link, _ = self._links.pop(number)
             await in_thread(link.end, reason)
@@ -91,18 +97,21 @@ class WorkerLinks:
         devices = [each for each in self._devices if asked.device in (b"", runtime.uuid(each))]
         receives = asked.is_to_worker
         link = Link(
-            devices[0],
+            Device(devices[0]).stream(),
             asked.identity,
             sends=not receives,
             failed=lambda said: link.end(f"NCCL: {said}"),
             error_of=transfer_failed,
         )
+        self._links[asked.link] = link, receives  # before it begins: the driver may end it
         try:
-            link.begin(asked.timeout_s, lambda: None).sync(asked.timeout_s)
+            link.begin(asked.timeout_s, lambda: "the driver has ended it" if asked.link in self._ended else None).sync(
+                asked.timeout_s
+            )
         except BaseException as error:
+            self._links.pop(asked.link, None)
             link.end(f"it did not begin: {error}")
             raise
-        self._links[asked.link] = link, receives
 
     def _link(self, number: int) -> tuple[Link, bool]:
         try:
