@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
-from aiocuda._cluster.messages import Facts, Lent, way_of
+from aiocuda._cluster.messages import Facts, Lent, Parcel, Reply, Request, Sent, decoded, encoded, way_of
 from aiocuda._cluster.parcels import pack
 from aiocuda._driver import runtime
 from aiocuda.cluster import Cluster, Worker
@@ -48,6 +48,17 @@ def test_the_way_depends_on_host_device_and_driver():
     assert way_of(b"a", HERE, HERE._replace(host="another", devices=frozenset())) == "host"
     assert way_of(b"a", HERE._replace(can_open=False), HERE) == "host"
     assert way_of(b"a", HERE, HERE._replace(can_open=False)) == "host"
+
+
+def test_messages_are_bytes_for_ray_but_for_those_with_host_data_which_it_does_not_copy():
+    plain, data = Parcel(b"pickled", [], []), np.ones(3)
+    for message in (Request("call 1", "run", 0, plain, ()), Reply(plain, [("call 1", 0)])):
+        assert isinstance(encoded(message), bytes)
+        assert decoded(encoded(message)) == message
+    for parcel in (plain._replace(buffers=[data]), plain._replace(arrays=[Sent(data, b"a")])):
+        request = Request("call 1", "run", 0, parcel, ())
+        assert encoded(request) is request
+        assert decoded(request) is request
 
 
 def test_arrays_are_found_in_all_that_is_sent_and_host_data_stays_host_data(run, cluster: Cluster):

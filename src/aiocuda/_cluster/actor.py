@@ -28,6 +28,8 @@ from aiocuda._cluster.messages import (
     Request,
     Transfer,
     Transferred,
+    decoded,
+    encoded,
 )
 from aiocuda._cluster.parcels import pack, unpack
 from aiocuda._cluster.process import began
@@ -95,8 +97,9 @@ class WorkerActor:
         unopened = [call for call in abandoned if self._leases.refuse(call)]
         return Pong(self._leases.take_closed(), unopened)
 
-    async def call(self, request: Request) -> Reply:
-        """Do what was asked."""
+    async def call(self, asked: Any) -> Any:
+        """Do what a `Request` asks for; return the `Reply`. Both are encoded."""
+        request: Request = decoded(asked)
         self._leases.end(request.closed)
         result: Parcel | Raised
         try:
@@ -110,7 +113,7 @@ class WorkerActor:
             result = raised_of(error)
         finally:
             self._leases.forget_arrived(request.call)
-        return Reply(result, self._leases.take_closed())
+        return encoded(Reply(result, self._leases.take_closed()))
 
     async def connect(self, asked: Connection) -> Raised | None:
         """Make this end of a link."""

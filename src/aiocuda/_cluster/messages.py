@@ -1,11 +1,13 @@
 """The things that a driver and its workers tell each other, as plain values.
 
 Always true: a message holds bytes, numbers and handles, and no object of the user's; those are pickled within. Messages
-are tuples: those are read in half the time that dataclasses take.
+are tuples: those are read in half the time that dataclasses take. A call and its reply are bytes where they hold no host
+data: Ray passes bytes on as they are, and what it pickles itself takes Python code on both sides.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -15,7 +17,7 @@ from aiocuda._arrays.ipc_handle import IpcHandle
 
 __all__ = [
     "Carried", "Connection", "Facts", "Lease", "Lent", "Parcel", "Pong", "Raised", "Reply", "Request", "Sent",
-    "Transfer", "Transferred", "way_of",
+    "Transfer", "Transferred", "decoded", "encoded", "way_of",
 ]  # fmt: skip
 
 Lease: TypeAlias = tuple[str, int]
@@ -131,6 +133,18 @@ class Reply(NamedTuple):
 
     result: Parcel | Raised
     closed: Sequence[Lease]
+
+
+def encoded(message: Request | Reply) -> Any:
+    """Return a message as Ray gets it: as it is, if it has host data, which Ray then does not copy once more."""
+    parcel = message.parcel if isinstance(message, Request) else message.result
+    has_data = isinstance(parcel, Parcel) and (parcel.buffers or any(isinstance(each, Sent) for each in parcel.arrays))
+    return message if has_data else pickle.dumps(message, 5)
+
+
+def decoded(given: Any) -> Any:
+    """Return the message."""
+    return pickle.loads(given) if isinstance(given, bytes) else given
 
 
 class Pong(NamedTuple):

@@ -21,7 +21,7 @@ from aiocuda._cluster.calls import Calls
 from aiocuda._cluster.crossing import wait_for
 from aiocuda._cluster.driver_links import DriverLinks
 from aiocuda._cluster.leases import Leases
-from aiocuda._cluster.messages import Facts, Parcel, Pong, Reply, Request
+from aiocuda._cluster.messages import Facts, Parcel, Pong, Reply, Request, decoded, encoded
 from aiocuda.errors import RemoteError
 
 __all__ = ["WorkerProcess", "began", "next_call"]
@@ -90,7 +90,7 @@ class WorkerProcess:
     def ask(self, request: Request, doing: str) -> tuple[Any, Any]:
         """Have the process do something; return Ray's reference, and the future of a `Reply`."""
         future = self.calls.add(doing)
-        reference = self.actor.call.remote(request)
+        reference = self.actor.call.remote(encoded(request))
         ray.future_of(reference).add_done_callback(lambda done: self._came(future, done, doing))
         return reference, future
 
@@ -120,7 +120,7 @@ class WorkerProcess:
     def _came(self, future: Any, done: Any, doing: str) -> None:
         error = done.exception()
         if error is None:
-            reply: Reply = done.result()
+            reply: Reply = decoded(done.result())
             self.leases.end(reply.closed)
             if not self.calls.settle(future, reply, None) and isinstance(reply.result, Parcel):
                 self.leases.discard(reply.result.arrays)  # nobody waits for it any more
