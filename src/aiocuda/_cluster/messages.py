@@ -13,10 +13,13 @@ import numpy as np
 
 from aiocuda._arrays.ipc_handle import IpcHandle
 
-__all__ = ["Facts", "Lease", "Lent", "Parcel", "Pong", "Raised", "Reply", "Request", "Sent", "way_of"]
+__all__ = [
+    "Carried", "Connection", "Facts", "Lease", "Lent", "Parcel", "Pong", "Raised", "Reply", "Request", "Sent",
+    "Transfer", "Transferred", "way_of",
+]  # fmt: skip
 
 Lease: TypeAlias = tuple[str, int]
-"""One array that travels by handle: the call that it belongs to, and its place there."""
+"""One array that one process keeps for the other: the call that it belongs to, and its place there."""
 
 
 class Facts(NamedTuple):
@@ -32,6 +35,8 @@ class Facts(NamedTuple):
         The UUIDs of the devices that it sees.
     can_open
         Whether its driver opens memory of other processes.
+    has_nccl
+        Whether nccl4py is installed.
     """
 
     host: str
@@ -39,16 +44,19 @@ class Facts(NamedTuple):
     began: int
     devices: frozenset[bytes]
     can_open: bool
+    has_nccl: bool
 
 
-def way_of(device: bytes, sender: Facts, receiver: Facts) -> Literal["handle", "host"]:
+def way_of(device: bytes, sender: Facts, receiver: Facts) -> Literal["handle", "nccl", "host"]:
     """Decide how an array on a device goes from one process to another.
 
     By handle, which copies nothing, where both are on one host, the receiver sees the device, and both drivers lend
-    memory. Else through the host's memory and Ray's object store.
+    memory. By NCCL where the two have different devices, and both have NCCL. Else through the host's memory and Ray's
+    object store.
     """
-    is_near = sender.host == receiver.host and device in receiver.devices
-    return "handle" if is_near and sender.can_open and receiver.can_open else "host"
+    if sender.host == receiver.host and device in receiver.devices:
+        return "handle" if sender.can_open and receiver.can_open else "host"
+    return "nccl" if receiver.devices and sender.has_nccl and receiver.has_nccl else "host"
 
 
 class Lent(NamedTuple):
@@ -56,6 +64,18 @@ class Lent(NamedTuple):
 
     lease: Lease
     handle: IpcHandle
+
+
+class Carried(NamedTuple):
+    """An array that travels by NCCL; `device` is where it was.
+
+    In a request, the worker has it by now. In a reply, the worker keeps it until the driver has it sent.
+    """
+
+    lease: Lease
+    shape: tuple[int, ...]
+    dtype: str
+    device: bytes
 
 
 class Sent(NamedTuple):
@@ -70,7 +90,7 @@ class Parcel(NamedTuple):
 
     pickled: bytes
     buffers: Sequence[Any]
-    arrays: Sequence[Lent | Sent]
+    arrays: Sequence[Lent | Carried | Sent]
 
 
 class Request(NamedTuple):
@@ -118,3 +138,42 @@ class Pong(NamedTuple):
 
     closed: Sequence[Lease]
     unopened: Sequence[str]
+
+
+class Connection(NamedTuple):
+    """What a worker is told of a link that the driver begins.
+
+    Attributes
+    ----------
+    link
+        Its number, which no other one of the worker's process has.
+    identity
+        NCCL's id.
+    is_to_worker
+        Whether the worker receives.
+    device
+        The UUID of the worker's device; empty: its first one.
+    timeout_s
+        How long it may take.
+    """
+
+    link: int
+    identity: bytes
+    is_to_worker: bool
+    device: bytes
+    timeout_s: float
+
+
+class Transfer(NamedTuple):
+    """What a worker is told of a transfer: the link, the arrays, in their order, and both in words."""
+
+    link: int
+    arrays: Sequence[Carried]
+    words: str
+
+
+class Transferred(NamedTuple):
+    """A worker's answer to that: why its half was not submitted, if so, and whether the link has ended."""
+
+    raised: Raised | None
+    has_ended: bool
