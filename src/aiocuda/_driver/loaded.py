@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from aiocuda import _native
 from aiocuda._driver import runtime
@@ -104,8 +104,7 @@ class Occupancy:
     available_shared_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
+class _Limits(NamedTuple):
     """The limits of a device for a kernel."""
 
     shared_limit_bytes: int

@@ -437,11 +437,11 @@ class Kernel(_native.Kernel, _Writes[R_co]):
         try:
             limits = loaded.limits()
             limit_bytes = self._shared_limit(ordinal, limits.shared_limit_bytes)
-            limits = dataclasses.replace(limits, shared_limit_bytes=limit_bytes)
+            limits = limits._replace(shared_limit_bytes=limit_bytes)
             loaded.allow_shared(limit_bytes)  # where it is another function than before
         except DriverError:  # a broken context answers nothing: the launch is refused, and tells why
             limits = UNKNOWN_LIMITS
-        return _native.LoadedFunction(loaded.function, loaded.image, **dataclasses.asdict(limits))
+        return _native.LoadedFunction(loaded.function, loaded.image, **limits._asdict())
 
     def _known_signature(self) -> KernelSignature | None:
         """Return the signature; None where the compiler is still to be asked for it."""
