@@ -30,7 +30,6 @@ from aiocuda._kernels import kernel_help
 from aiocuda._kernels.module_image import ModuleImage
 from aiocuda._kernels.packing import native_parameter, size_bytes
 from aiocuda._ops.operation import DeviceOp, LaunchOp
-from aiocuda._source.signature import KernelSignature
 from aiocuda._values import given
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CompilationError, DriverError, LaunchError
 
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from aiocuda._kernels.module import Module
+    from aiocuda._source.signature import KernelSignature
 
     R_co = TypeVar("R_co", covariant=True, default=Any)
 

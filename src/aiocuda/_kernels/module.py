@@ -12,11 +12,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import numpy as np
 
-from aiocuda import _native
+from aiocuda import _native, _source
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import DeviceLike, as_ordinal
 from aiocuda._driver import runtime
@@ -27,16 +27,6 @@ from aiocuda._kernels.declarations import find_kernel, find_variable, items_of
 from aiocuda._kernels.kernel import Kernel, make_kernel
 from aiocuda._kernels.module_image import ModuleImage
 from aiocuda._kernels.struct_values import to_layouts
-from aiocuda._source import questions
-from aiocuda._source.signature import (
-    PASS_SIGNATURE,
-    KernelSignature,
-    names_in,
-    parse_kernels,
-    parse_signature,
-    parse_variables,
-)
-from aiocuda._source.variables import Variable
 from aiocuda._values import dtypes, given
 from aiocuda._values.dtypes import DTypeLike
 from aiocuda.errors import (
@@ -45,6 +35,10 @@ from aiocuda.errors import (
     CompilationError,
     SignatureError,
 )
+
+if TYPE_CHECKING:
+    from aiocuda._source.signature import KernelSignature
+    from aiocuda._source.variables import Variable
 
 __all__ = ["Module"]
 
@@ -77,7 +71,9 @@ class Module:
         self._code = code
         self._lock = threading.Lock()
         self._images = [ModuleImage(code, options)]
-        self._has_variables = not isinstance(code, Image) and any(parse_variables(each.text, options) for each in code)
+        self._has_variables = not isinstance(code, Image) and any(
+            _source.parse_variables(each.text, options) for each in code
+        )
 
     @classmethod
     def from_source(
@@ -125,7 +121,7 @@ class Module:
             raise ArgumentValueError("from_source was given no source")
         for key, text in sources.items():
             given.text(key, "a source's name")
-            parse_kernels(given.text(text, f"a module's source ({key!r})", "a str of CUDA C++"))
+            _source.parse_kernels(given.text(text, f"a module's source ({key!r})", "a str of CUDA C++"))
         return cls(tuple(Source(key, text) for key, text in sources.items()), as_arguments(options))
 
     @classmethod
@@ -319,10 +315,12 @@ class Module:
         self, declared: KernelSignature, index: int, structures: Mapping[str, np.dtype[Any]], ordinal: int
     ) -> KernelSignature:
         """Ask the compiler what a kernel's parameters are, where the source does not say it."""
-        names = names_in(self._sources()[index].text, self.options)
+        names = _source.names_in(self._sources()[index].text, self.options)
         try:
             with faults.raised_as(f"asking the compiler for the types of kernel {declared.name}", ordinal):
-                return questions.settle(declared, names, structures, functools.partial(self._ask, index, ordinal))
+                return _source.questions.settle(
+                    declared, names, structures, functools.partial(self._ask, index, ordinal)
+                )
         except SignatureError as error:
             if not isinstance(error.__cause__, CompilationError):
                 raise
@@ -331,7 +329,7 @@ class Module:
         why = "".join(f"\n  parameter '{each.name}': {each.reason}" for each in unknown) or f" {declared.problem}"
         raise SignatureError(
             f"kernel '{declared.name}': the source does not say its parameters:{why}\nand the compiler, which was "
-            f"asked, does not either: {log}; {PASS_SIGNATURE}",
+            f"asked, does not either: {log}; {_source.PASS_SIGNATURE}",
             declared.line,
         )
 
@@ -340,12 +338,12 @@ class Module:
         try:
             mangled = lowered_name(
                 *(self._sources(), index, self.options, ordinal),
-                *(lambda source: questions.with_question(source, asked), questions.EXPRESSION),
+                *(lambda source: _source.questions.with_question(source, asked), _source.questions.EXPRESSION),
             )
         except CompilationError as error:
             first = next((line for line in error.log.splitlines() if "error" in line), "")
-            if not first.startswith((questions.NAME, "__nv_name_map")):
-                raise CompilationError(error.source_name, questions.without_question(error.log)) from None
+            if not first.startswith((_source.questions.NAME, "__nv_name_map")):
+                raise CompilationError(error.source_name, _source.questions.without_question(error.log)) from None
             raise SignatureError(first.partition("error:")[2].strip()) from error
         return _native.demangled(mangled)
 
@@ -479,11 +477,13 @@ class Module:
         if not isinstance(variable.item, str) and variable.extents is not None:
             return variable
         sources = self._sources()
-        index = next(i for i, each in enumerate(sources) if variable in parse_variables(each.text, self.options))
-        names = names_in(sources[index].text, self.options)
+        index = next(
+            i for i, each in enumerate(sources) if variable in _source.parse_variables(each.text, self.options)
+        )
+        names = _source.names_in(sources[index].text, self.options)
         try:
             with faults.raised_as(f"asking the compiler for the type of {variable.name}", ordinal):
-                item, extents = questions.settle_variable(
+                item, extents = _source.questions.settle_variable(
                     variable.name, names, functools.partial(self._ask, index, ordinal)
                 )
         except SignatureError:  # of another scope, such as a template's: the reason that the source gave stands
@@ -500,7 +500,7 @@ class Module:
                 f"kernel '{name}' of {self.name}: compiled code does not say what its parameters are; "
                 'pass signature= with them spelled out, such as signature="const float* x, float* y, int n"'
             )
-        found = parse_signature(signature, name=name, structures=structures)
+        found = _source.parse_signature(signature, name=name, structures=structures)
         return make_kernel(self, self._images[0], None, found)
 
     def _image_with(self, signature: KernelSignature, index: int) -> ModuleImage:
