@@ -33,9 +33,6 @@ from aiocuda._devices.policies import SchedulingPolicy as SchedulingPolicy
 from aiocuda._devices.policies import SingleStream as SingleStream
 from aiocuda._devices.policies import current_policy as current_policy
 from aiocuda._devices.policies import set_policy as set_policy
-from aiocuda._driver.loaded import KernelAttributes as KernelAttributes
-from aiocuda._driver.loaded import Occupancy as Occupancy
-from aiocuda._driver.select import DriverInfo as DriverInfo
 from aiocuda._driver.select import select_driver as select_driver
 from aiocuda._engine.futures import DeviceFuture as DeviceFuture
 from aiocuda._engine.stream_wait import StreamWait as StreamWait
@@ -134,6 +131,9 @@ if TYPE_CHECKING:  # at run time, they are imported when they are first asked fo
     from aiocuda import interop as interop
     from aiocuda import linalg as linalg
     from aiocuda._devices.limits import memory_limit as memory_limit
+    from aiocuda._driver.choosing import DriverInfo as DriverInfo
+    from aiocuda._driver.loaded import KernelAttributes as KernelAttributes
+    from aiocuda._driver.loaded import Occupancy as Occupancy
     from aiocuda._graphs.loops import LoopResult as LoopResult
     from aiocuda._graphs.loops import cond as cond
     from aiocuda._graphs.loops import repeat as repeat
@@ -202,6 +202,8 @@ else:
         {"read": "aiocuda._verbs.files", "write": "aiocuda._verbs.files"},
         {"convert": "aiocuda._verbs.conversion"},
         {"memory_limit": "aiocuda._devices.limits"},
+        {"DriverInfo": "aiocuda._driver.choosing"},
+        {"KernelAttributes": "aiocuda._driver.loaded", "Occupancy": "aiocuda._driver.loaded"},
         {"cluster": "aiocuda.cluster"},
         {"collective": "aiocuda.collective"},
         {"interop": "aiocuda.interop"},

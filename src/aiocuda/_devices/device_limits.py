@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from aiocuda._devices.memory import whole_number
 from aiocuda._driver import context_limits
-from aiocuda._driver.loaded import CACHE_PREFERENCES, CachePreference
+from aiocuda._driver.context_limits import CACHE_PREFERENCES, CachePreference
 from aiocuda._engine import faults
 from aiocuda._values.given import one_of
 from aiocuda.errors import ArgumentValueError, DriverError

@@ -8,11 +8,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aiocuda import _forks, _native
-from aiocuda._driver.select import DriverInfo, select_driver, submission_thread
+from aiocuda._driver.select import select_driver, submission_thread
 from aiocuda.errors import ArgumentValueError, DriverError, ForkedProcessError
+
+if TYPE_CHECKING:
+    from aiocuda._driver.choosing import DriverInfo
 
 __all__ = [
     "EVERYTHING",

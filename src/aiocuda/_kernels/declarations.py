@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from aiocuda import _source
-from aiocuda._driver.compiler import Source
 from aiocuda._values import dtypes, given
 from aiocuda._values.dtypes import DTypeLike
 from aiocuda.errors import ArgumentValueError, SignatureError, UndeclaredKernelError
 
 if TYPE_CHECKING:
+    from aiocuda._driver.compiler import Source
     from aiocuda._source.signature import KernelSignature
     from aiocuda._source.variables import Variable
 

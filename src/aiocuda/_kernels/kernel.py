@@ -14,17 +14,10 @@ import types
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
-from aiocuda import _native
+from aiocuda import _driver, _native
 from aiocuda._devices.device import DeviceLike, as_ordinal
 from aiocuda._driver import runtime
-from aiocuda._driver.loaded import (
-    CACHE_PREFERENCES,
-    UNKNOWN_LIMITS,
-    CachePreference,
-    KernelAttributes,
-    LoadedKernel,
-    Occupancy,
-)
+from aiocuda._driver.context_limits import CACHE_PREFERENCES, CachePreference
 from aiocuda._engine import background, faults, held_up, opening
 from aiocuda._kernels import kernel_help
 from aiocuda._kernels.module_image import ModuleImage
@@ -38,6 +31,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar
 
+    from aiocuda._driver.loaded import KernelAttributes, LoadedKernel, Occupancy
     from aiocuda._kernels.module import Module
     from aiocuda._source.signature import KernelSignature
 
@@ -440,7 +434,7 @@ class Kernel(_native.Kernel, _Writes[R_co]):
             limits = limits._replace(shared_limit_bytes=limit_bytes)
             loaded.allow_shared(limit_bytes)  # where it is another function than before
         except DriverError:  # a broken context answers nothing: the launch is refused, and tells why
-            limits = UNKNOWN_LIMITS
+            limits = _driver.UNKNOWN_LIMITS
         return _native.LoadedFunction(loaded.function, loaded.image, **limits._asdict())
 
     def _known_signature(self) -> KernelSignature | None:

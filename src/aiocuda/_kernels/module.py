@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import numpy as np
 
-from aiocuda import _native, _source
+from aiocuda import _driver, _native, _source
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import DeviceLike, as_ordinal
 from aiocuda._driver import runtime
-from aiocuda._driver.compiler import Image, Source, lowered_name
 from aiocuda._engine import faults
 from aiocuda._kernels.compile_options import CompileOptions, as_arguments
 from aiocuda._kernels.declarations import find_kernel, find_variable, items_of
@@ -37,6 +36,7 @@ from aiocuda.errors import (
 )
 
 if TYPE_CHECKING:
+    from aiocuda._driver.compiler import Image, Source
     from aiocuda._source.signature import KernelSignature
     from aiocuda._source.variables import Variable
 
@@ -66,12 +66,12 @@ class Module:
     """
 
     def __init__(self, code: tuple[Source, ...] | Image, options: tuple[str, ...]) -> None:
-        self.name = code.name if isinstance(code, Image) else code[0].name
+        self.name = code.name if isinstance(code, _driver.Image) else code[0].name
         self.options = options
         self._code = code
         self._lock = threading.Lock()
         self._images = [ModuleImage(code, options)]
-        self._has_variables = not isinstance(code, Image) and any(
+        self._has_variables = not isinstance(code, _driver.Image) and any(
             _source.parse_variables(each.text, options) for each in code
         )
 
@@ -122,7 +122,7 @@ class Module:
         for key, text in sources.items():
             given.text(key, "a source's name")
             _source.parse_kernels(given.text(text, f"a module's source ({key!r})", "a str of CUDA C++"))
-        return cls(tuple(Source(key, text) for key, text in sources.items()), as_arguments(options))
+        return cls(tuple(_driver.Source(key, text) for key, text in sources.items()), as_arguments(options))
 
     @classmethod
     def from_file(cls, *paths: str | PathLike[str], options: CompileOptions | Sequence[str] = ()) -> Module:
@@ -262,7 +262,7 @@ class Module:
                 f"{name}: the emulated driver runs CUDA C++ and no {kind}: pass its source to Module.from_source, "
                 "which both drivers compile"
             )
-        return cls(Image(name, kind, code, is_given=True), ())
+        return cls(_driver.Image(name, kind, code, is_given=True), ())
 
     def kernel(
         self,
@@ -302,7 +302,7 @@ class Module:
             given.text(name, "name=", "a kernel's name or None")
         if signature is not None:
             given.text(signature, "signature=", "a str with the parameters spelled out, or None", may_be_empty=True)
-        if isinstance(self._code, Image):
+        if isinstance(self._code, _driver.Image):
             return self._compiled_kernel(name, signature, to_layouts(structures))
         layouts = to_layouts(structures)
         found, index = find_kernel(self._code, self.options, name, signature, layouts)
@@ -336,7 +336,7 @@ class Module:
     def _ask(self, index: int, ordinal: int, asked: str) -> str:
         """Give the demangled name that answers a question; a SignatureError is that of the question alone."""
         try:
-            mangled = lowered_name(
+            mangled = _driver.lowered_name(
                 *(self._sources(), index, self.options, ordinal),
                 *(lambda source: _source.questions.with_question(source, asked), _source.questions.EXPRESSION),
             )
@@ -444,7 +444,7 @@ class Module:
     ) -> DeviceArray:
         given.text(name, "name=", "a variable's name")
         found = None
-        if not isinstance(self._code, Image):
+        if not isinstance(self._code, _driver.Image):
             found = find_variable(*(self.name, self._code, self.options, kind, name), is_dtype_given=dtype is not None)
         with self._lock:
             if len(self._images) > 1:
@@ -521,10 +521,10 @@ class Module:
             return self._images[-1]
 
     def _sources(self) -> tuple[Source, ...]:
-        assert not isinstance(self._code, Image)
+        assert not isinstance(self._code, _driver.Image)
         return self._code
 
     def __repr__(self) -> str:
-        if isinstance(self._code, Image):
+        if isinstance(self._code, _driver.Image):
             return f"<Module {self.name} of {self._code.kind}>"
         return f"<Module {', '.join(source.name for source in self._code)}>"
