@@ -10,18 +10,11 @@ from aiocuda import errors as errors
 from aiocuda._arrays.array import DeviceArray as DeviceArray
 from aiocuda._arrays.array import HostArray as HostArray
 from aiocuda._arrays.array import move as move
-from aiocuda._arrays.interprocess import open_ipc as open_ipc
-from aiocuda._arrays.ipc_handle import IpcHandle as IpcHandle
 from aiocuda._arrays.partition import Partition as Partition
 from aiocuda._devices.device import Device as Device
 from aiocuda._devices.device import Stream as Stream
 from aiocuda._devices.device import devices as devices
-from aiocuda._devices.device_limits import DeviceLimits as DeviceLimits
 from aiocuda._devices.event import Event as Event
-from aiocuda._devices.event import IpcEventHandle as IpcEventHandle
-from aiocuda._devices.memory import MemoryHolder as MemoryHolder
-from aiocuda._devices.memory import MemoryInfo as MemoryInfo
-from aiocuda._devices.memory import MemoryPool as MemoryPool
 from aiocuda._devices.placing import current_device as current_device
 from aiocuda._devices.placing import set_device as set_device
 from aiocuda._devices.placing import use as use
@@ -36,21 +29,17 @@ from aiocuda._devices.policies import set_policy as set_policy
 from aiocuda._driver.select import select_driver as select_driver
 from aiocuda._engine.futures import DeviceFuture as DeviceFuture
 from aiocuda._engine.stream_wait import StreamWait as StreamWait
-from aiocuda._graphs.compiled import CacheInfo as CacheInfo
 from aiocuda._graphs.compiled import Compiled as Compiled
 from aiocuda._graphs.compiled import compile as compile
 from aiocuda._graphs.graph import CudaGraph as CudaGraph
-from aiocuda._graphs.graph import GraphStatistics as GraphStatistics
 from aiocuda._graphs.scope import GraphScope as GraphScope
 from aiocuda._graphs.scope import graph_scope as graph_scope
-from aiocuda._kernels.compile_options import CompileOptions as CompileOptions
 from aiocuda._kernels.from_source import kernel as kernel
 from aiocuda._kernels.kernel import Kernel as Kernel
 from aiocuda._kernels.module import Module as Module
 from aiocuda._ops.composing import value as value
 from aiocuda._ops.composing import zip as zip
 from aiocuda._ops.operation import DeviceOp as DeviceOp
-from aiocuda._pictures.picture import Picture as Picture
 from aiocuda._verbs.chunks import stream_chunks as stream_chunks
 from aiocuda._verbs.copies import copy as copy
 from aiocuda._verbs.copies import dup as dup
@@ -130,10 +119,19 @@ if TYPE_CHECKING:  # at run time, they are imported when they are first asked fo
     from aiocuda import fft as fft
     from aiocuda import interop as interop
     from aiocuda import linalg as linalg
+    from aiocuda._arrays.interprocess import open_ipc as open_ipc
+    from aiocuda._arrays.ipc_handle import IpcHandle as IpcHandle
+    from aiocuda._devices.event_handle import IpcEventHandle as IpcEventHandle
     from aiocuda._devices.limits import memory_limit as memory_limit
+    from aiocuda._devices.limits_read import DeviceLimits as DeviceLimits
+    from aiocuda._devices.memory import MemoryHolder as MemoryHolder
+    from aiocuda._devices.memory import MemoryInfo as MemoryInfo
+    from aiocuda._devices.memory import MemoryPool as MemoryPool
     from aiocuda._driver.choosing import DriverInfo as DriverInfo
     from aiocuda._driver.loaded import KernelAttributes as KernelAttributes
     from aiocuda._driver.loaded import Occupancy as Occupancy
+    from aiocuda._graphs.counts import CacheInfo as CacheInfo
+    from aiocuda._graphs.counts import GraphStatistics as GraphStatistics
     from aiocuda._graphs.loops import LoopResult as LoopResult
     from aiocuda._graphs.loops import cond as cond
     from aiocuda._graphs.loops import repeat as repeat
@@ -142,8 +140,10 @@ if TYPE_CHECKING:  # at run time, they are imported when they are first asked fo
     from aiocuda._instruments.statistics import MemoryUse as MemoryUse
     from aiocuda._instruments.statistics import Statistics as Statistics
     from aiocuda._instruments.statistics import statistics as statistics
+    from aiocuda._kernels.compile_options import CompileOptions as CompileOptions
     from aiocuda._live.monitor import Monitor as Monitor
     from aiocuda._live.monitor import monitor as monitor
+    from aiocuda._pictures.picture import Picture as Picture
     from aiocuda._serve.batching import Batched as Batched
     from aiocuda._serve.batching import batched as batched
     from aiocuda._serve.counts import BatchStatistics as BatchStatistics
@@ -204,6 +204,20 @@ else:
         {"memory_limit": "aiocuda._devices.limits"},
         {"DriverInfo": "aiocuda._driver.choosing"},
         {"KernelAttributes": "aiocuda._driver.loaded", "Occupancy": "aiocuda._driver.loaded"},
+        {
+            "MemoryHolder": "aiocuda._devices.memory",
+            "MemoryInfo": "aiocuda._devices.memory",
+            "MemoryPool": "aiocuda._devices.memory",
+        },
+        {"DeviceLimits": "aiocuda._devices.limits_read"},
+        {
+            "IpcHandle": "aiocuda._arrays.ipc_handle",
+            "IpcEventHandle": "aiocuda._devices.event_handle",
+            "open_ipc": "aiocuda._arrays.interprocess",
+        },
+        {"CacheInfo": "aiocuda._graphs.counts", "GraphStatistics": "aiocuda._graphs.counts"},
+        {"CompileOptions": "aiocuda._kernels.compile_options"},
+        {"Picture": "aiocuda._pictures.picture"},
         {"cluster": "aiocuda.cluster"},
         {"collective": "aiocuda.collective"},
         {"interop": "aiocuda.interop"},

@@ -7,14 +7,16 @@ on a device, or when asked.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiocuda import _source
-from aiocuda._kernels.compile_options import CompileOptions
 from aiocuda._kernels.kernel import Kernel
 from aiocuda._kernels.module import Module
 from aiocuda._values import given
 from aiocuda.errors import ArgumentValueError, SignatureError
+
+if TYPE_CHECKING:
+    from aiocuda._kernels.compile_options import CompileOptions
 
 __all__ = ["kernel"]
 

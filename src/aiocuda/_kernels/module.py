@@ -11,17 +11,15 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import numpy as np
 
-from aiocuda import _driver, _native, _source
+from aiocuda import _driver, _kernels, _native, _source
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import DeviceLike, as_ordinal
 from aiocuda._driver import runtime
 from aiocuda._engine import faults
-from aiocuda._kernels.compile_options import CompileOptions, as_arguments
 from aiocuda._kernels.declarations import find_kernel, find_variable, items_of
 from aiocuda._kernels.kernel import Kernel, make_kernel
 from aiocuda._kernels.module_image import ModuleImage
@@ -37,16 +35,15 @@ from aiocuda.errors import (
 
 if TYPE_CHECKING:
     from aiocuda._driver.compiler import Image, Source
+    from aiocuda._kernels.compile_options import CompileOptions
+    from aiocuda._kernels.files import BinaryKind
     from aiocuda._source.signature import KernelSignature
     from aiocuda._source.variables import Variable
 
 __all__ = ["Module"]
 
-_Binary = Literal["cubin", "ptx", "fatbin"]
-_SOURCE_SUFFIXES: Final = frozenset({".cu", ".cuh", ".cpp", ".cxx", ".cc"})
-_BINARY_SUFFIXES: Final[dict[str, _Binary]] = {".ptx": "ptx", ".cubin": "cubin", ".fatbin": "fatbin"}
 # How the contents begin: ELF, and the magic number of a fat binary (little-endian).
-_MAGIC: Final[dict[_Binary, bytes]] = {"cubin": b"\x7fELF", "fatbin": b"\x50\xed\x55\xba"}
+_MAGIC: Final[dict[BinaryKind, bytes]] = {"cubin": b"\x7fELF", "fatbin": b"\x50\xed\x55\xba"}
 
 
 class Module:
@@ -122,7 +119,7 @@ class Module:
         for key, text in sources.items():
             given.text(key, "a source's name")
             _source.parse_kernels(given.text(text, f"a module's source ({key!r})", "a str of CUDA C++"))
-        return cls(tuple(_driver.Source(key, text) for key, text in sources.items()), as_arguments(options))
+        return cls(tuple(_driver.Source(key, text) for key, text in sources.items()), _kernels.as_arguments(options))
 
     @classmethod
     def from_file(cls, *paths: str | PathLike[str], options: CompileOptions | Sequence[str] = ()) -> Module:
@@ -145,24 +142,14 @@ class Module:
         ArgumentValueError
             There is no such file, its suffix says neither, or it is no text; and as for `from_source`.
         """
-        if not paths:
-            raise ArgumentValueError("from_file was given no file")
-        files = [Path(given.path(path, "from_file: a file")) for path in paths]
-        for file in files:
-            if not file.is_file():
-                raise ArgumentValueError(f"from_file: there is no file {str(file.absolute())!r}")
-            if file.suffix not in _SOURCE_SUFFIXES and file.suffix not in _BINARY_SUFFIXES:
-                raise ArgumentValueError(
-                    f"from_file: {str(file)!r} ends in {file.suffix!r}; known are .cu, .ptx, .cubin and .fatbin, "
-                    "and from_source, from_ptx, from_cubin and from_fatbin take contents"
-                )
-        kind = _BINARY_SUFFIXES.get(files[0].suffix)
+        files = _kernels.files_of(paths)
+        kind = _kernels.BINARY_SUFFIXES.get(files[0].suffix)
         if len(files) == 1 and kind is not None:
             return cls._of_binary(kind, files[0].read_bytes(), str(files[0]), options)
-        if any(file.suffix in _BINARY_SUFFIXES for file in files):
+        if any(file.suffix in _kernels.BINARY_SUFFIXES for file in files):
             raise ArgumentValueError("from_file links files of CUDA C++ alone; make a module of each compiled file")
         directories = dict.fromkeys(str(file.absolute().parent) for file in files)
-        arguments = (*(f"--include-path={each}" for each in directories), *as_arguments(options))
+        arguments = (*(f"--include-path={each}" for each in directories), *_kernels.as_arguments(options))
         try:
             sources = {str(file): file.read_text(encoding="utf-8") for file in files}
         except (OSError, UnicodeDecodeError) as error:
@@ -247,12 +234,12 @@ class Module:
         return cls._of_binary("fatbin", code, name, ())
 
     @classmethod
-    def _of_binary(cls, kind: _Binary, code: bytes, name: str, options: CompileOptions | Sequence[str]) -> Module:
+    def _of_binary(cls, kind: BinaryKind, code: bytes, name: str, options: CompileOptions | Sequence[str]) -> Module:
         if not isinstance(code, (bytes, bytearray, memoryview)):
             raise ArgumentTypeError(f"{kind} code is bytes, not {type(code).__name__}")
         given.text(name, "name=", "what messages call the code, a str")
         code = bytes(code)
-        if as_arguments(options):
+        if _kernels.as_arguments(options):
             raise ArgumentValueError(f"{name}: options are for CUDA C++, and this is compiled already")
         is_right = b".target" in code if kind == "ptx" else code.startswith(_MAGIC[kind])
         if not is_right:
