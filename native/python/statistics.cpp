@@ -5,8 +5,10 @@
 #include <nanobind/stl/string.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "../driver/loop_stall.hpp"
@@ -65,7 +67,7 @@ nb::dict counts() {
 }
 
 // The counts that need no GIL, in the order of `aiocuda._live.page.Counts`.
-live::Page::Counts counts_at_once() {
+live::Counts counts_at_once() {
   Engine& engine = process_engine();
   const completion::ReactorCounts* reactor = engine.waits.reactor_counts();
   return {engine.pending.size(),     reactor ? reactor->completed.load() : 0, engine.lines.waits(), loop_wakes.load(),
@@ -90,20 +92,37 @@ std::pair<std::int32_t, double> state_of_device(std::int32_t device) {
   return {driver::breaks_context(answer) ? answer : 0, lasts.count()};
 }
 
-// A word at the start of somebody's memory, as long as this lives.
-class Word {
+// Memory of Python's, as long as this lives: the page of another process.
+class Mapped {
  public:
-  explicit Word(nb::handle memory) {
+  explicit Mapped(nb::handle memory) {
     if (PyObject_GetBuffer(memory.ptr(), &view_, PyBUF_WRITABLE) != 0) throw nb::python_error();
   }
-  Word(const Word&) = delete;
-  Word& operator=(const Word&) = delete;
-  ~Word() { PyBuffer_Release(&view_); }
-  std::atomic<std::uint32_t>& operator*() const { return *static_cast<std::atomic<std::uint32_t>*>(view_.buf); }
+  Mapped(const Mapped&) = delete;
+  Mapped& operator=(const Mapped&) = delete;
+  ~Mapped() { PyBuffer_Release(&view_); }
+  live::PageReader page() const {
+    return live::PageReader({static_cast<std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)});
+  }
 
  private:
   Py_buffer view_{};
 };
+
+nb::bytes as_bytes(const std::string& text) { return nb::bytes(text.data(), text.size()); }
+
+nb::object owner_of_page(nb::handle memory) {
+  const auto owner = Mapped(memory).page().owner();
+  if (!owner) return nb::none();
+  return nb::make_tuple(owner->layout, owner->process, as_bytes(owner->version));
+}
+
+nb::object told_by_page(nb::handle memory) {
+  const auto told = Mapped(memory).page().told();
+  if (!told) return nb::none();
+  const auto counts = std::apply([](auto... each) { return nb::make_tuple(each...); }, told->counts);
+  return nb::make_tuple(told->heard, told->answered, told->heard_ns, counts, as_bytes(told->text));
+}
 
 void bind_live_page(nb::module_& module) {
   nb::class_<live::Page>(module, "LivePage")
@@ -121,10 +140,13 @@ void bind_live_page(nb::module_& module) {
              self.note_heard(counts_at_once());
            })
       .def("answer", [](live::Page& self, const nb::bytes& text) { return self.answer({text.c_str(), text.size()}); })
-      .def_prop_ro_static("layout", [](nb::handle) { return live::Page::layout; })
+      .def_prop_ro_static("layout", [](nb::handle) { return live::Layout::number; })
+      .def_prop_ro_static("size_bytes", [](nb::handle) { return live::Page::size_bytes; })
       .def_prop_ro_static("file_name", [](nb::handle) { return live::Page::file_name; });
-  // Raises the word at the start of memory that another process listens to. Returns what it is now.
-  module.def("ring", [](nb::handle memory) { return live::ring(*Word(memory)); });
+  // The page of another process, in memory that is mapped.
+  module.def("owner_of_page", owner_of_page, "memory"_a);
+  module.def("ring", [](nb::handle memory) { return Mapped(memory).page().ring(); }, "memory"_a);
+  module.def("told_by_page", told_by_page, "memory"_a);
 }
 
 }  // namespace

@@ -3,11 +3,15 @@
 #include <fcntl.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
-#include <cstring>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -18,15 +22,6 @@ using namespace aiocuda::live;
 namespace {
 
 // The page as another process has it: mapped once more.
-struct Seen {
-  std::array<char, 8> magic;
-  std::uint32_t layout, process;
-  std::array<char, 32> version;
-  std::atomic<std::uint32_t> bell, heard, answered, written, text_bytes, unused;
-  std::atomic<std::uint64_t> heard_ns;
-  std::array<std::atomic<std::uint64_t>, 6> counts;
-};
-
 class Other {
  public:
   Other() {
@@ -46,13 +41,8 @@ class Other {
     close(file_);
   }
   int file() const { return file_; }
-  Seen& head() const { return *static_cast<Seen*>(memory_); }
-  // Empty, while it is written.
-  std::string text() const {
-    const std::uint32_t before = head().written.load();
-    std::string found(static_cast<char*>(memory_) + Page::text_at, head().text_bytes.load());
-    return before % 2 || head().written.load() != before ? "" : found;
-  }
+  Layout& memory() const { return *static_cast<Layout*>(memory_); }
+  PageReader reader() const { return PageReader({static_cast<std::byte*>(memory_), Page::size_bytes}); }
 
  private:
   int file_ = -1;
@@ -64,37 +54,42 @@ class Other {
 TEST_CASE("who rings is heard at once, and answered later") {
   Page page("1.2.3");
   const Other other;
-  CHECK(std::strcmp(other.head().magic.data(), "aiocuda") == 0);
-  CHECK(other.head().layout == Page::layout);
-  CHECK(other.head().process == static_cast<std::uint32_t>(getpid()));
-  CHECK(std::strcmp(other.head().version.data(), "1.2.3") == 0);
+  const auto owner = other.reader().owner();
+  REQUIRE(owner);
+  CHECK(owner->layout == Layout::number);
+  CHECK(owner->process == static_cast<std::uint32_t>(getpid()));
+  CHECK(owner->version.c_str() == std::string("1.2.3"));
   std::thread listening([&] { page.await_ring(); });
-  const std::uint32_t rung = ring(other.head().bell);
+  const std::uint32_t rung = other.reader().ring();
   listening.join();
   page.note_heard({1, 2, 3, 4, 5, 6});
-  CHECK(other.head().heard == rung);
-  CHECK(other.head().answered != rung);
-  CHECK(other.head().counts[5] == 6);
-  CHECK(other.head().heard_ns > 0);
+  auto told = other.reader().told();
+  REQUIRE(told);
+  CHECK(told->heard == rung);
+  CHECK(told->answered != rung);
+  CHECK(told->counts == Counts{1, 2, 3, 4, 5, 6});
+  CHECK(told->heard_ns > 0);
   CHECK(page.answer("hello"));
-  CHECK(other.head().answered == rung);
-  CHECK(other.text() == "hello");
+  told = other.reader().told();
+  REQUIRE(told);
+  CHECK(told->answered == rung);
+  CHECK(told->text == "hello");
 }
 
 TEST_CASE("a ring while another one is answered is heard next, whatever the page says") {
   Page page("1");
   const Other other;
-  ring(other.head().bell);
+  other.reader().ring();
   page.await_ring();
   page.note_heard({});
-  const std::uint32_t next = ring(other.head().bell);
+  const std::uint32_t next = other.reader().ring();
   page.answer("one");
-  CHECK(other.head().answered != next);
-  other.head().heard = 77;  // somebody's mischief
+  CHECK(other.memory().answered != next);
+  other.memory().heard = 77;  // somebody's mischief
   page.await_ring();
   page.note_heard({});
   page.answer("two");
-  CHECK(other.head().answered == next);
+  CHECK(other.memory().answered == next);
 }
 
 TEST_CASE("a text that is too long is refused, and the last one stays") {
@@ -102,13 +97,63 @@ TEST_CASE("a text that is too long is refused, and the last one stays") {
   const Other other;
   CHECK(page.answer(std::string(Page::most_text_bytes, 'x')));
   CHECK_FALSE(page.answer(std::string(Page::most_text_bytes + 1, 'y')));
-  CHECK(other.text() == std::string(Page::most_text_bytes, 'x'));
+  CHECK(other.reader().told()->text == std::string(Page::most_text_bytes, 'x'));
 }
 
 TEST_CASE("a version that is too long for its place is cut off") {
   const Page page(std::string(100, 'v'));
   const Other other;
-  CHECK(std::string(other.head().version.data()) == std::string(31, 'v'));
+  CHECK(other.reader().owner()->version == std::string(31, 'v') + '\0');
+}
+
+TEST_CASE("while something is written, nothing is read") {
+  Page page("1");
+  const Other other;
+  page.answer("one");
+  ++other.memory().written;
+  CHECK_FALSE(other.reader().told());
+  ++other.memory().written;
+  CHECK(other.reader().told()->text == "one");
+}
+
+TEST_CASE("who reads while another thread writes reads what was written at one time") {
+  Page page("1");
+  const Other other;
+  std::atomic<bool> is_over = false;
+  std::thread writing([&] {
+    for (std::uint64_t i = 0; !is_over; ++i) {
+      page.note_heard({i, i, i, i, i, i});
+      page.answer(std::string(520 + i % 520, static_cast<char>('a' + i % 26)));
+      std::this_thread::yield();
+    }
+  });
+  for (int count = 0; count < 2000;) {
+    const auto told = other.reader().told();
+    if (!told) continue;
+    ++count;
+    CHECK(std::ranges::count(told->counts, told->counts[0]) == 6);
+    if (told->text.empty()) continue;  // before the first one
+    CHECK(std::ranges::count(told->text, told->text[0]) == std::ssize(told->text));
+    CHECK(told->text[0] == 'a' + static_cast<char>((std::size(told->text) - 520) % 26));
+  }
+  is_over = true;
+  writing.join();
+}
+
+TEST_CASE("a page that says more than there is room for is read no further") {
+  Page page("1");
+  const Other other;
+  other.memory().text_bytes = UINT32_MAX;
+  CHECK(other.reader().told()->text.size() == Page::most_text_bytes);
+}
+
+TEST_CASE("other memory is no page") {
+  Page page("1");
+  const Other other;
+  other.memory().magic = 1;
+  CHECK_FALSE(other.reader().owner());
+  std::array<std::byte, 16> small;
+  CHECK_THROWS_AS(PageReader{small}, std::invalid_argument);
 }
 
 TEST_CASE("nobody can take the memory from under the page") {

@@ -52,8 +52,15 @@ DOCUMENTED = [
 ]
 
 
-def source_of_package() -> ast.Module:
-    return ast.parse(inspect.getsource(ac))
+# Rooms of which some modules come later: others ask the room for what they need of these.
+ROOMS_WITH_NAMES = [
+    importlib.import_module(f"aiocuda.{room}")
+    for room in ("_arrays", "_devices", "_driver", "_engine", "_graphs", "_instruments", "_kernels", "_live", "_source")
+]
+
+
+def source_of(package: ModuleType) -> ast.Module:
+    return ast.parse(inspect.getsource(package))
 
 
 def test_all_is_sorted_and_complete():
@@ -63,7 +70,7 @@ def test_all_is_sorted_and_complete():
     assert public == set(PUBLIC)
 
 
-def reexported(nodes: Iterable[ast.stmt]) -> dict[str, str]:
+def reexported(package: str, nodes: Iterable[ast.stmt]) -> dict[str, str]:
     """What is imported `X as X`, so that type checkers, too, take it as the package's own; by its module."""
     found = {}
     for node in nodes:
@@ -71,25 +78,25 @@ def reexported(nodes: Iterable[ast.stmt]) -> dict[str, str]:
             for name in node.names:
                 if name.name not in {"TYPE_CHECKING", "_later", "_naming", "_wiring"}:
                     assert name.asname == name.name
-                    module = f"aiocuda.{name.name}" if node.module == "aiocuda" else node.module
-                    found[name.name] = module
+                    is_module = node.module.count(".") == package.count(".")  # of the package itself
+                    found[name.name] = f"{node.module}.{name.name}" if is_module else node.module
     return found
 
 
-def later() -> tuple[dict[str, str], dict[str, str]]:
+def later(package: ModuleType) -> tuple[dict[str, str], dict[str, str]]:
     """What type checkers are told of names that come later, and from where they come at run time."""
-    (node,) = (each for each in source_of_package().body if isinstance(each, ast.If))
+    (node,) = (each for each in source_of(package).body if isinstance(each, ast.If))
     assert ast.unparse(node.test) == "TYPE_CHECKING"
     ((functions),) = node.orelse
     assert ast.unparse(functions.targets[0]) == "(__getattr__, __dir__)"
     groups = map(ast.literal_eval, functions.value.args[2:])
-    return reexported(node.body), {name: home for group in groups for name, home in group.items()}
+    return reexported(package.__name__, node.body), {name: home for group in groups for name, home in group.items()}
 
 
 def test_the_package_only_reexports_x_as_x():
     """And it has itself tied together, and named."""
-    body = source_of_package().body
-    assert set(reexported(body)) | set(later()[0]) == set(ac.__all__) | {"__version__"}
+    body = source_of(ac).body
+    assert set(reexported("aiocuda", body)) | set(later(ac)[0]) == set(ac.__all__) | {"__version__"}
     calls = []
     for node in body:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
@@ -99,9 +106,11 @@ def test_the_package_only_reexports_x_as_x():
     assert calls == ["_wiring.wire", "_naming.name_publicly"]
 
 
-def test_names_that_come_later_are_those_that_type_checkers_see():
-    told, run = later()
+@pytest.mark.parametrize("package", [ac, *ROOMS_WITH_NAMES], ids=lambda package: package.__name__)
+def test_names_that_come_later_are_those_that_type_checkers_see(package):
+    told, run = later(package)
     assert told == run
+    assert set(run) <= set(package.__all__) <= set(dir(package))
 
 
 def test_a_name_that_comes_later_brings_its_group_with_public_names(in_process):
@@ -138,6 +147,7 @@ def test_every_name_has_one_home():
     homes: dict[str, list[str]] = {}
     for module in own_modules():
         if module.__name__.startswith("aiocuda._bench") or module in (
+            *ROOMS_WITH_NAMES,
             ac.algorithms,
             ac.cluster,
             ac.collective,

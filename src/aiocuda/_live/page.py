@@ -2,7 +2,8 @@
 
 Always true: the system decides who may look at a process, as for all of ``/proc``: its own user, and root. Looking
 changes nothing there but the bell of the page. Nothing that a page says is believed about anything but the numbers.
-A file of a process is opened for reading and writing only if it is a file in memory that nobody can shorten.
+Native code reads the page: Python cannot say in which order memory is read. A file of a process is opened for reading
+and writing only if it is a file in memory that nobody can shorten.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import functools
 import mmap
 import os
 import stat
-import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,12 +25,7 @@ from aiocuda._version import __version__
 
 __all__ = ["Answer", "CannotLookError", "Counts", "Listed", "LookedAt", "listed"]
 
-# As native/live/page.hpp has it.
-_HEAD: Final = struct.Struct("=8sII32sIIIIIIQ6Q")
-_BELL: Final = 48
-_TEXT: Final = 4096
-_SIZE: Final = 1 << 16
-_MAGIC: Final = b"aiocuda\0"
+_SIZE: Final = _native.LivePage.size_bytes
 _POLL_S = 0.002
 _RUNS: Final = "has no time to, or its thread that answers has ended"
 
@@ -117,17 +112,13 @@ class LookedAt:
             raise CannotLookError(process, _not_allowed(process)) from None
         if self._began is None:
             raise CannotLookError(process, f"there is no process {process}")
-        file = _open_page(process)
-        try:
-            self._map = mmap.mmap(file, _SIZE)
-        finally:
-            os.close(file)
+        self._page = _page_of(process)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._map.close()
+        self._page.close()
 
     def has_ended(self) -> bool:
         """Say whether the process has."""
@@ -141,15 +132,14 @@ class LookedAt:
         CannotLookError
             It is another version of aiocuda.
         """
-        with memoryview(self._map) as memory, memory[_BELL : _BELL + 4] as bell:
-            rung = _native.ring(bell)
+        rung = _native.ring(self._page)
         until = time.monotonic() + patience_s
+        told: _Told | None = None
         while True:
-            head = self._head()
-            if _is_up_to(head.answered, rung):
-                text = self._text()
-                if text is not None:
-                    return Answer(self._read(text))
+            if now := _native.told_by_page(self._page):  # nothing, while it is written
+                told = _Told(*now)
+                if _is_up_to(told.answered, rung):
+                    return Answer(self._read(told.text))
             if self.has_ended():
                 return Answer(None, "it has ended")
             if time.monotonic() > until:
@@ -157,19 +147,10 @@ class LookedAt:
             time.sleep(_POLL_S)
         state = _state_of(self.process)
         # A thread that has heard somebody, and has not answered, waits for the lock, or for the driver's.
-        if state == _RUNS and head.heard != head.answered:
+        if state == _RUNS and told is not None and told.heard != told.answered:
             held = "it does not answer: something there holds Python's lock (the GIL), or the driver"
-            return Answer(None, held, Counts(*head.counts), head.heard_ns)
+            return Answer(None, held, Counts(*told.counts), told.heard_ns)
         return Answer(None, f"it does not answer: it {state}")
-
-    def _head(self) -> _Head:
-        return _head_of(self._map[: _HEAD.size])
-
-    def _text(self) -> bytes | None:
-        """Return what it has written; None while it writes."""
-        before = self._head()
-        text = self._map[_TEXT : _TEXT + min(before.text_bytes, _SIZE - _TEXT)]
-        return None if before.written % 2 or self._head().written != before.written else text
 
     def _read(self, text: bytes) -> Report:
         try:
@@ -187,36 +168,32 @@ def listed() -> list[Listed]:
     found = []
     for process in sorted(int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal()):
         try:
-            for head, file in _pages(process):
-                os.close(file)
-                if head.process == _own_number(process):
-                    found.append(Listed(process, head.version, _program(process)))
+            for owner, page in _pages(process):
+                page.close()
+                if owner.process == _own_number(process):
+                    found.append(Listed(process, owner.version, _program(process)))
                     break
         except OSError:  # it has ended, or is another user's
             continue
     return found
 
 
-class _Head(NamedTuple):
+class _Owner(NamedTuple):
     layout: int
     process: int
     version: str
+
+
+class _Told(NamedTuple):
     heard: int
     answered: int
-    written: int
-    text_bytes: int
     heard_ns: int
     counts: tuple[int, ...]
+    text: bytes
 
 
-def _head_of(head: bytes) -> _Head:
-    _, layout, process, version, _, heard, answered, written, text_bytes, _, heard_ns, *counts = _HEAD.unpack(head)
-    known = version.rstrip(b"\0").decode(errors="replace")
-    return _Head(layout, process, known, heard, answered, written, text_bytes, heard_ns, tuple(counts))
-
-
-def _pages(process: int) -> Iterator[tuple[_Head, int]]:
-    """Yield the pages that a process has open, each with a file of ours, which is the caller's to close."""
+def _pages(process: int) -> Iterator[tuple[_Owner, mmap.mmap]]:
+    """Yield the pages that a process has open, each mapped, which is the caller's to close."""
     folder = Path(f"/proc/{process}/fd")
     for name in os.listdir(folder):  # noqa: PTH208 - numbers
         try:
@@ -227,11 +204,16 @@ def _pages(process: int) -> Iterator[tuple[_Head, int]]:
             continue
         if file is None:
             continue
-        head = os.pread(file, _HEAD.size, 0)
-        if len(head) == _HEAD.size and head.startswith(_MAGIC):
-            yield _head_of(head), file
-        else:
+        try:
+            page = mmap.mmap(file, _SIZE)
+        finally:
             os.close(file)
+        owner = _native.owner_of_page(page)
+        if owner is None:
+            page.close()
+            continue
+        layout, number, version = owner
+        yield _Owner(layout, number, version.rstrip(b"\0").decode(errors="replace")), page
 
 
 def _open_in_memory(path: Path) -> int | None:
@@ -262,29 +244,29 @@ def _device_of_memory() -> int:
         os.close(file)
 
 
-def _open_page(process: int) -> int:
+def _page_of(process: int) -> mmap.mmap:
     others = []
     try:
         own_number = _own_number(process)
-        for head, file in _pages(process):
-            if head.process == own_number:
+        for owner, page in _pages(process):
+            if owner.process == own_number:
                 break
-            os.close(file)
-            others.append(head.process)
+            page.close()
+            others.append(owner.process)
         else:
             raise CannotLookError(process, _why_none(process, others))
     except PermissionError:
         raise CannotLookError(process, _not_allowed(process)) from None
     except (FileNotFoundError, ProcessLookupError):
         raise CannotLookError(process, f"process {process} has ended") from None
-    if (head.layout, head.version) != (_native.LivePage.layout, __version__):
-        os.close(file)
+    if (owner.layout, owner.version) != (_native.LivePage.layout, __version__):
+        page.close()
         raise CannotLookError(
             process,
-            f"process {process} uses aiocuda {head.version}, and this is aiocuda {__version__}: use the aiocuda of its "
-            "environment",
+            f"process {process} uses aiocuda {owner.version}, and this is aiocuda {__version__}: use the aiocuda of "
+            "its environment",
         )
-    return file
+    return page
 
 
 def _not_allowed(process: int) -> str:
