@@ -162,6 +162,29 @@ class Members:
         if not is_in_time and error is not None:
             raise CollectiveError(*error.args)
 
+    def drop(self) -> None:
+        """Let go of the ranks, which nobody uses any more: in peace, unless something is under way."""
+        if (watch := self._watch) is not None:
+            watch.settle()
+            if not watch.wait_until_idle(0):
+                self.fail(f"rank {self.ranks[0]} has dropped the group, and not closed it")
+        with self._lock:
+            if self._is_closing:
+                return
+            self._is_closing = self._is_closed = True
+        if watch is not None:
+            watch.close()
+        if self._others is not None:
+            self._others.leave(in_peace=self._error is None)
+        self._abort_ranks()  # which waits for no other rank, unlike the end of NCCL's own
+        for stream in self.streams:
+            stream.close()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the group has failed, or somebody closes it."""
+        return self._error is not None or self._is_closing
+
     def require_usable(self) -> None:
         """Raise `CollectiveError` if the group has failed, `ClosedError` if it was closed."""
         if self._error is not None:
