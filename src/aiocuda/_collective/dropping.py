@@ -29,11 +29,13 @@ def let_go_when_dropped(owner: object, members: Members) -> None:
         if _thread is None or not _thread.is_alive():  # a forked child has none
             _thread = threading.Thread(target=_let_go, name="aiocuda-dropped-groups", daemon=True)
             _thread.start()
-    weakref.finalize(owner, _hand_over, members).atexit = False
+    # A group that has not ended has threads, which keep its ranks. One that has ended may be garbage as a whole.
+    weakref.finalize(owner, _hand_over, weakref.ref(members)).atexit = False
 
 
-def _hand_over(members: Members) -> None:
-    if members.has_ended or _native.forked_from():  # then the ranks are the parent's
+def _hand_over(reference: weakref.ref[Members]) -> None:
+    members = reference()
+    if members is None or members.has_ended or _native.forked_from():  # then the ranks are the parent's
         return
     _dropped.put(members)
     text = f"a group of {members.size} ranks was dropped, and neither closed nor aborted; use `with`, or close() it"
