@@ -1,7 +1,7 @@
 """Arrays between hosts: by NCCL where both have it, behind their work, and as often as asked.
 
-The hosts are one: the driver and a worker believe that they are on different ones. It is always worker 1, as worker 0 may
-have the driver's GPU, and NCCL connects no GPU with itself.
+The hosts are one: the driver and a worker believe that they are on different ones. It is always worker 1:
+worker 0 may have the driver's GPU, and NCCL connects no GPU with itself.
 """
 
 from __future__ import annotations
