@@ -15,7 +15,8 @@ from aiocuda import _forks, _naming
 
 __all__ = ["names_of"]
 
-_naming_lock = _forks.lock()  # two threads may ask at once
+# Two threads may ask at once; and a finalizer may ask, in the middle of it.
+_naming_lock = _forks.reentrant_lock()
 
 
 def names_of(

@@ -5,9 +5,8 @@ Always true: a public class or function has one public name, and its ``__module_
 
 from __future__ import annotations
 
-import builtins
 import dataclasses
-import sys
+import typing
 from collections.abc import Iterable, Mapping
 from types import FunctionType
 from typing import Any
@@ -31,19 +30,10 @@ def name_publicly(module: str, namespace: Mapping[str, Any], names: Iterable[str
         each = namespace[name]
         if isinstance(each, (type, FunctionType)) and each.__module__.startswith(_PRIVATE):
             if dataclasses.is_dataclass(each) and isinstance(each, type):
-                each.__annotations__ = _types_of(each)
+                # They are read, by `typing.get_type_hints`, among the names of the class' module.
+                each.__annotations__ = typing.get_type_hints(each)
             each.__module__ = module
             # From CPython 3.13 on, a class has the number of its first line, and `inspect` would look for that line in
             # the public module. Without it, it says that it finds no source.
             if isinstance(each, type) and "__firstlineno__" in vars(each):
                 delattr(each, "__firstlineno__")
-
-
-def _types_of(kind: type) -> dict[str, Any]:
-    """Read the types of a class' fields among the names of its module, which the public module may not have.
-
-    `typing.get_type_hints` finds the same, for ten times the instructions.
-    """
-    names = vars(sys.modules[kind.__module__])
-    # The texts are the package's own.
-    return {name: vars(builtins).get(text) or eval(text, names) for name, text in kind.__annotations__.items()}

@@ -1,6 +1,7 @@
 """Arrays between hosts: by NCCL where both have it, behind their work, and as often as asked.
 
-The hosts are one: the driver and a worker believe that they are on different ones.
+The hosts are one: the driver and a worker believe that they are on different ones. It is always worker 1:
+worker 0 may have the driver's GPU, and NCCL connects no GPU with itself.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def test_an_array_is_sent_behind_the_work_that_makes_it_and_kept(run, cluster: C
 
 def test_many_calls_at_once_keep_both_ends_in_one_order(run_once, cluster: Cluster, apart):
     async def main() -> None:
-        async with apart(cluster[0]) as worker:
+        async with apart(cluster[1]) as worker:
             arrays = [await ac.full(100, number, "int32") for number in range(40)]
             results: dict[int, Any] = {}
 
@@ -249,13 +250,13 @@ def test_a_transfer_that_a_worker_does_not_end_fails_and_names_it(run_once, well
 
 def test_a_link_that_fails_fails_what_is_under_way_and_the_next_call_gets_another(run_once, cluster: Cluster, apart):
     async def main() -> None:
-        async with apart(cluster[0]) as worker:
+        async with apart(cluster[1]) as worker:
             before = await worker.run(add_one, await ac.zeros(4))
             await read(before)
             result = await worker.run(held_up)
             (way,) = [each for each in worker._process.links._ways.values() if not each._is_to_worker]
             way._drop(way._link, way._number, "NCCL: remote process exited")
-            words = r"the result of held_up\(\), by NCCL with worker 0, did not end: NCCL: remote process exited; ask"
+            words = r"the result of held_up\(\), by NCCL with worker 1, did not end: NCCL: remote process exited; ask"
             with pytest.raises(ac.errors.ClusterError, match=words):
                 await read(result)
             assert (await read(before)).tolist() == [1] * 4

@@ -246,7 +246,7 @@ g.close()
 others = weakref.ref(g._members._others)
 del g, made
 for each in threading.enumerate():  # which have it, too
-    if each.name.startswith("aiocuda-collective") or each.name == "aiocuda-abort":
+    if each.name.startswith("aiocuda-collective"):
         each.join(60)
 gc.collect()
 say(is_there=others() is not None)

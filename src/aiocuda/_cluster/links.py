@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
 from aiocuda import _native
-from aiocuda._collective.aborting import abort
+from aiocuda._collective.ending import abort
 from aiocuda._collective.watch import Flight, Watch
 from aiocuda._devices.device import Stream
 from aiocuda._driver import nccl

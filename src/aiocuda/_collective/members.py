@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from aiocuda import _native
-from aiocuda._collective.aborting import abort
 from aiocuda._collective.calls import Call, Part
+from aiocuda._collective.ending import abort, destroy
 from aiocuda._collective.meeting import Place
 from aiocuda._collective.others import Others, Promise
 from aiocuda._collective.overlaps import check_overlaps
@@ -155,8 +155,7 @@ class Members:
         if self._others is not None:
             self._others.leave(in_peace=error is None)
         if error is None:
-            for communicator in self._communicators:
-                communicator.destroy()
+            destroy(self._communicators)
         else:
             self._abort_ranks()
         for stream in self.streams:
