@@ -200,7 +200,7 @@ tell(f"over{rank}")
 for each in range(size):
     wait_for(f"over{each}")
 for each in threading.enumerate():
-    if each.name.startswith("aiocuda-"):
+    if each.name.startswith("aiocuda-") and each.name != "aiocuda-dropped-groups":  # which is the process'
         each.join(20)
         say(**({"thread": each.name} if each.is_alive() else {}))
 ac.Device(0).synchronize().sync(60)

@@ -1,8 +1,8 @@
 """The things that a driver and its workers tell each other, as plain values.
 
 Always true: a message holds bytes, numbers and handles, and no object of the user's; those are pickled within. Messages
-are tuples: those are read in half the time that dataclasses take. A call and its reply are bytes where they hold no host
-data: Ray passes bytes on as they are, and what it pickles itself takes Python code on both sides.
+are tuples: those are read in half the time that dataclasses take. A call and its reply are bytes where they hold no
+host data: Ray passes bytes on as they are, and what it pickles itself takes Python code on both sides.
 """
 
 from __future__ import annotations

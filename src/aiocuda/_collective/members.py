@@ -148,18 +148,39 @@ class Members:
         with self._lock:
             self._is_closed = True
             error = self._error
-        if watch is not None:
-            watch.close()
+        self._end()
+        if not is_in_time and error is not None:
+            raise CollectiveError(*error.args)
+
+    def drop(self) -> None:
+        """Let go of the ranks, which nobody uses any more: in peace, unless something is under way."""
+        if (watch := self._watch) is not None:
+            watch.settle()
+            if not watch.wait_until_idle(0):
+                self.fail(f"rank {self.ranks[0]} has dropped the group, and not closed it")
+        with self._lock:
+            if self._is_closing:
+                return
+            self._is_closing = self._is_closed = True
+        self._end()
+
+    def _end(self) -> None:
+        """Let go of what the group has, once nothing is under way or it has failed."""
+        if self._watch is not None:
+            self._watch.close()
         if self._others is not None:
-            self._others.leave(in_peace=error is None)
-        if error is None:
+            self._others.leave(in_peace=self._error is None)
+        if self._error is None:
             destroy(self._communicators)
         else:
             self._abort_ranks()
         for stream in self.streams:
             stream.close()
-        if not is_in_time and error is not None:
-            raise CollectiveError(*error.args)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the group has failed, or somebody closes it."""
+        return self._error is not None or self._is_closing
 
     def require_usable(self) -> None:
         """Raise `CollectiveError` if the group has failed, `ClosedError` if it was closed."""
