@@ -150,16 +150,7 @@ class Members:
         with self._lock:
             self._is_closed = True
             error = self._error
-        if watch is not None:
-            watch.close()
-        if self._others is not None:
-            self._others.leave(in_peace=error is None)
-        if error is None:
-            destroy(self._communicators)
-        else:
-            self._abort_ranks()
-        for stream in self.streams:
-            stream.close()
+        self._end()
         if not is_in_time and error is not None:
             raise CollectiveError(*error.args)
 
@@ -173,11 +164,18 @@ class Members:
             if self._is_closing:
                 return
             self._is_closing = self._is_closed = True
-        if watch is not None:
-            watch.close()
+        self._end()
+
+    def _end(self) -> None:
+        """Let go of what the group has, once nothing is under way or it has failed."""
+        if self._watch is not None:
+            self._watch.close()
         if self._others is not None:
             self._others.leave(in_peace=self._error is None)
-        self._abort_ranks()  # which waits for no other rank, unlike the end of NCCL's own
+        if self._error is None:
+            destroy(self._communicators)
+        else:
+            self._abort_ranks()
         for stream in self.streams:
             stream.close()
 
