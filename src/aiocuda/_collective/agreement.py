@@ -120,13 +120,21 @@ class Agreement:
             return None
         key = self._queues[rank][0]
         called = self._called[key]
-        absent = [each for each in key.ranks(self._size) if each not in called]
+        absent = self.absent_from(key)
         reasons = [f"rank {', '.join(map(str, absent))} has not called it"] if absent else []
         for each in key.ranks(self._size):
             queue = self._queues[each]
             if queue and queue[0] != key:
                 reasons.append(f"rank {each} waits in {queue[0]}, {self._called[queue[0]][each]}")
         return f"{key}, {called[rank]}: {'; '.join(reasons)}"
+
+    def first_of(self, rank: int) -> Key | None:
+        """Return the first call of a rank that is not agreed on."""
+        return self._queues[rank][0] if self._queues[rank] else None
+
+    def absent_from(self, key: Key) -> list[int]:
+        """Return the ranks that take part in a call, which some have called, and have not called it."""
+        return [each for each in key.ranks(self._size) if each not in self._called[key]]
 
     def _note(self, wrong: str) -> None:
         if self.wrong is None:

@@ -15,6 +15,7 @@ from aiocuda._collective.members import Members
 from aiocuda._collective.order import chained
 from aiocuda._collective.others import Promise
 from aiocuda._devices.device import Stream
+from aiocuda._ops.executing import native_op
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import dtypes
 from aiocuda._values.given import between
@@ -165,12 +166,17 @@ class Builder:
             # It is there for the order, and its arrays need not be kept for that.
             arguments = (before.then(_nothing) if before is not None else None, *flat_sends, *flat_receives)
             made = _native.collective_op(perform, arguments, reads, writes, doubt).on(self._members.streams[0])
-            promise = self._members.promise(
-                call
-            )  # in the order in which they were built; nothing is refused from here on
+            # In the order in which they were built. Nothing is refused from here on.
+            promise = self._members.promise(call, _place_of(made))
             return made
 
         return cast("DeviceOp[Any]", chained(build))
+
+
+def _place_of(op: Any) -> str:
+    """Return where an operation was built, as it stands in a sentence."""
+    origin = native_op(op)._origin
+    return f" at {origin[0]}:{origin[1]}" if origin is not None else ""
 
 
 def _nothing(_: object) -> None:

@@ -58,6 +58,10 @@ class Coordinator:
         match said:
             case ["waits", int(number)]:
                 return [([rank], ["waits", number, self._waits_for(rank)])]
+            case ["kept?", int(number)]:
+                return self._ask_absent(rank, number)
+            case ["built", int(asker), int(number), str(words)]:
+                return [([asker], ["built", number, words])] if asker in self._present else []
             case ["bye"]:
                 self._present.discard(rank)
                 self._agreement.leave(rank)
@@ -94,6 +98,12 @@ class Coordinator:
         # The hub is rank 0's, as a rule, and that process may end once it knows. So it is told last.
         last_first = sorted(ranks, reverse=True)
         return [([each], ["ended", reason, "" if is_complete else self._waits_for(each)]) for each in last_first]
+
+    def _ask_absent(self, rank: int, number: int) -> list[Answer]:
+        """Ask those for whom a rank waits whether they have built the call; tell the rank how many are asked."""
+        key = self._agreement.first_of(rank) if rank < self.size else None
+        absent = [each for each in self._agreement.absent_from(key) if each in self._present] if key is not None else []
+        return [([rank], ["kept?", number, len(absent)]), (absent, ["built?", rank, number, key])]
 
     def _waits_for(self, rank: int) -> str:
         words = self._agreement.waits_for(rank) if rank < self.size else None

@@ -380,8 +380,9 @@ class Group:
         Returns
         -------
         str
-            One sentence, or nothing. *Blocks*: a group of processes asks the process that made its id, and waits for
-            the answer for a second at most; then the ranks are not named.
+            One sentence, or nothing. It says if a rank has built the collective, and nobody has executed it. *Blocks*:
+            a group of processes asks the process that made its id, and waits for the answer for a second at most; then
+            the ranks are not named. The ranks have another second to say what they have built.
         """
         return self._members.waits_for()
 

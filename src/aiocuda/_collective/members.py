@@ -118,6 +118,8 @@ class Members:
     def waits_for(self) -> str:
         """Return in words which call is under way, and for which ranks it waits; empty if there is none."""
         waiting = self._others.waits_for() if self._others is not None else ""
+        if waiting and self._others is not None and (kept := self._others.kept_by()):
+            waiting += f"; {kept}"
         first = self._watch.first() if self._watch is not None else None
         return waiting or (first.words if first is not None else "")
 
@@ -189,9 +191,9 @@ class Members:
         if self._is_closing:
             raise ClosedError("the group was closed before this use of it; make another one")
 
-    def promise(self, call: Call) -> Promise | None:
+    def promise(self, call: Call, origin: str = "") -> Promise | None:
         """Give the next call its place in the order of the process; None where there are no other processes."""
-        return self._others.promise(call) if self._others is not None else None
+        return self._others.promise(call, origin) if self._others is not None else None
 
     def refuse(self, promise: Promise | None, error: Exception) -> None:
         """Tell other ranks that a call of this rank is refused, which would wait for it otherwise."""

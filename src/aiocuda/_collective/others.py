@@ -7,7 +7,10 @@ agree on their board, the hub is told all the same, somewhat later: it compares,
 
 from __future__ import annotations
 
+import logging
+import math
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any, Final
@@ -24,6 +27,8 @@ from aiocuda.errors import DriverError
 
 __all__ = ["Others", "Promise"]
 
+_log = logging.getLogger("aiocuda.collective")
+
 # A stream compares numbers of 32 bits as they lie on a circle. So the word of a group that failed is half of it beyond.
 _FIRST: Final = 1 << 30
 _ALL: Final = _FIRST + (1 << 31) - 1
@@ -34,16 +39,30 @@ _ANSWER_S: Final = 1.0
 class Promise:
     """A call that this rank has built. If nobody has it any more before it is kept, the other ranks are told."""
 
-    __slots__ = ("__weakref__", "_dropped", "key")
+    __slots__ = ("__weakref__", "_dropped", "key", "origin")
 
-    def __init__(self, key: Key, say_later: Callable[[Any], None]) -> None:
+    def __init__(self, key: Key, origin: str, say_later: Callable[[Any], None]) -> None:
         self.key = key
+        self.origin = origin
         self._dropped = weakref.finalize(self, say_later, ["refused", key, "has dropped it, or it failed before"])
         self._dropped.atexit = False
 
     def keep(self) -> None:
         """Note that the call was made, or refused."""
         self._dropped.detach()
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the call was made, or refused."""
+        return not self._dropped.alive
+
+
+class _Asked:
+    """A question to other ranks: how many have not answered, and what those have said that found something."""
+
+    def __init__(self) -> None:
+        self.left = 1  # the hub, which says how many it asks
+        self.found: list[str] = []
 
 
 class Others:
@@ -76,6 +95,11 @@ class Others:
         self._rank = rank
         self._failed = failed
         self._changed = threading.Condition()
+        self._promises: weakref.WeakValueDictionary[Key, Promise] = weakref.WeakValueDictionary()
+        self._kept: dict[int, _Asked] = {}  # questions that are under way
+        self._kept_s = place.answers_within_s  # how long the first call waits before they are asked
+        self._first: Key | None = None  # call that is not agreed on
+        self._since = 0.0
         self._numbers: dict[Key, int] = {}  # of the last calls that this rank has built
         self._calls: dict[Key, str] = {}  # that were made, and are not agreed on
         self._called = self._agreed = 0
@@ -90,8 +114,8 @@ class Others:
         self._on_board: dict[Key, int] = {}  # their numbers there, of calls that the hub has not answered
         self._line = Line(place, rank, size, self._hear, timeout_s, has_board=self._board is not None)
 
-    def promise(self, call: Call) -> Promise:
-        """Give this rank's next call the number that all ranks know it by."""
+    def promise(self, call: Call, origin: str) -> Promise:
+        """Give this rank's next call the number that all ranks know it by. `origin`: where it was built, if known."""
         match call.kind:
             case "send":
                 series = Key(0, self._rank, call.root)
@@ -101,7 +125,9 @@ class Others:
                 series = Key(0)
         with self._changed:
             self._numbers[series] = number = self._numbers.get(series, 0) + 1
-        return Promise(series.in_series(number), self._line.say_later)
+        promise = Promise(series.in_series(number), origin, self._line.say_later)
+        self._promises[promise.key] = promise
+        return promise
 
     def refuse(self, promise: Promise, error: Exception) -> None:
         """Say that a call of this rank is refused: if all ranks refuse it, it is none, and else the group fails."""
@@ -130,6 +156,7 @@ class Others:
         if self._board is not None:
             self._board.look()
         self._line.flush()
+        self._look_for_kept()
 
     def waits_for(self) -> str:
         """Ask the hub for whom the first call waits that is not agreed on; empty if there is none.
@@ -145,6 +172,24 @@ class Others:
             if self._answered >= number:
                 return self._answer
         return self._waits_by_itself()
+
+    def kept_by(self) -> str:
+        """Ask the ranks that the first call waits for whether they have built it, and nobody has executed it.
+
+        *Blocks*: until all have answered, a second at most. Not to be called by the line's threads.
+
+        Returns
+        -------
+        str
+            Which have, in words; empty where none has.
+        """
+        with self._changed:
+            self._asked = number = self._asked + 1
+            self._kept[number] = asked = _Asked()
+            self._line.say(["kept?", number])
+            self._changed.wait_for(lambda: asked.left == 0 or self._is_over, _ANSWER_S)
+            del self._kept[number]
+            return "; ".join(asked.found)
 
     def tell(self, reason: str) -> None:
         """Say that the group has failed."""
@@ -187,12 +232,47 @@ class Others:
                 with self._changed:
                     self._answered, self._answer = number, words
                     self._changed.notify_all()
+            case ["kept?", int(number), int(left)]:
+                self._note_asked(number, left, "")
+            case ["built", int(number), str(words)]:
+                self._note_asked(number, 0, words)
+            case ["built?", int(asker), int(number), [int(), int(), int()] as key]:
+                self._line.say(["built", asker, number, self._kept_in_words(Key(*key))])
             case ["ended", str(reason), str(waiting)] if not self._has_left:
                 self._failed(reason, True, waiting)
             case ["gone", str(reason)] if not self._has_left:
                 self._failed(reason, False, self._waits_by_itself())
             case _:
                 pass
+
+    def _note_asked(self, number: int, more: int, words: str) -> None:
+        with self._changed:
+            if (asked := self._kept.get(number)) is not None:
+                asked.left += more - 1
+                asked.found += [words] if words else []
+                self._changed.notify_all()
+
+    def _kept_in_words(self, key: Key) -> str:
+        promise = self._promises.get(key)
+        if promise is None or promise.is_kept:
+            return ""
+        return f"rank {self._rank} has built it{promise.origin}, and nobody has executed it"
+
+    def _look_for_kept(self) -> None:
+        """Log, once for each call, that others wait in it for a rank that has it, and does not execute it."""
+        with self._changed:
+            first = next(iter(self._calls.items()), None)
+        now = time.monotonic()
+        if first is None or first[0] != self._first:
+            self._first, self._since = first[0] if first is not None else None, now
+        elif now - self._since > self._kept_s:
+            self._since = now
+            if kept := self.kept_by():
+                self._since = math.inf
+                _log.warning(
+                    "rank %d has waited for %g s in %s, %s: %s; execute it there, or drop it",
+                    self._rank, self._kept_s, *first, kept,
+                )  # fmt: skip
 
     def _note_agreed(self, on_board: int | None) -> None:
         if on_board is None:
