@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 import numpy as np
+import ray
 from scheduling.simulation import Constants, Job, step_s
 
 import aiocuda as ac
@@ -27,6 +28,21 @@ LATENCY_S, BYTES_PER_S = 5e-6, 40e9
 
 async def nothing() -> None:
     pass
+
+
+class Plain:
+    """An actor of Ray's, without anything of aiocuda's."""
+
+    async def nothing(self) -> None:
+        """Do nothing, for nothing."""
+
+    async def back(self, given: bytes) -> bytes:
+        """Give back what was sent."""
+        return given
+
+    async def call(self, function: Any) -> Any:
+        """Call a function that was sent along, as `Worker.run` does."""
+        return await function()
 
 
 async def median_us(call: Any, calls: int) -> float:
@@ -92,16 +108,31 @@ async def main() -> None:
     given = parser.parse_args()
     os.environ.setdefault("AIOCUDA_EMULATED_DEVICES", "2")
     async with start(workers=2) as cluster:
-        actor = cluster[0]._process.actor
+        actor = ray.remote(num_cpus=0, max_concurrency=10_000)(Plain).remote()
 
-        async def by_ray() -> None:
-            await actor.facts.remote()
+        async def empty() -> None:
+            await actor.nothing.remote()
 
-        ours, rays = [], []
-        for _ in range(5):  # interleaved
-            ours.append(await median_us(lambda: cluster[0].run(nothing), given.calls // 5))
-            rays.append(await median_us(by_ray, given.calls // 5))
-        print(f"run(nothing)            {np.median(ours):8.0f} us; a call of Ray's own {np.median(rays):.0f} us")
+        async def sent_bytes() -> None:
+            await actor.back.remote(bytes(400))
+
+        async def sent_function() -> None:
+            await actor.call.remote(nothing)
+
+        ways = {
+            "run(nothing)": lambda: cluster[0].run(nothing),
+            "Ray's, sent nothing": empty,
+            "Ray's, 400 bytes": sent_bytes,
+            "Ray's, sent a function": sent_function,
+        }
+        found: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(10):  # interleaved
+            for name, call in ways.items():
+                found[name].append(await median_us(call, given.calls // 10))
+        rays = found["Ray's, sent nothing"]
+        for name, each in found.items():
+            ratio = float(np.median(np.divide(each, rays)))
+            print(f"{name:23} {np.median(each):8.0f} us, {ratio:.2f} of an empty call of Ray's own")
         busy_us = await cpu_us(cluster, given.calls)
         print(f"driver's processor      {busy_us:8.0f} us for a call and its reply")
         x = await ac.zeros(64 << 20, interprocess=True)

@@ -35,9 +35,8 @@ os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 import aiocuda as ac
-from aiocuda import _native
+from aiocuda import _driver, _native
 from aiocuda._driver.checking import raise_races, take_race_reports
-from aiocuda._kernels import module_image
 from aiocuda._loops import asyncio as asyncio_port
 from aiocuda._loops import trio as trio_port
 
@@ -394,8 +393,8 @@ class HeldCompiler:
 
 @pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldCompiler]:
-    held = HeldCompiler(module_image.compile_sources)
-    monkeypatch.setattr(module_image, "compile_sources", held)
+    held = HeldCompiler(_driver.compile_sources)
+    monkeypatch.setattr(_driver, "compile_sources", held)
     yield held
     held.released.set()  # where the test failed
 

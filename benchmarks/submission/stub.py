@@ -33,8 +33,7 @@ class Stub:
         _native.load_driver()
         runtime._count = devices
         for ordinal in range(devices):
-            found = runtime.DeviceProperties(ordinal, "a driver that does nothing", (9, 0), 1, 1 << 40)
-            runtime._open[ordinal] = runtime._OpenDevice(_CONTEXT + ordinal, None, found)
+            runtime._open[ordinal] = runtime._OpenDevice(_CONTEXT + ordinal, None)
             _native.open_device(ordinal, _CONTEXT + ordinal, _POOL + ordinal, _MEMORY_BYTES, 0)
 
     def hold_flags(self, holds: bool, eventfd: int = -1) -> None:

@@ -308,8 +308,7 @@ NCCL_API ncclResult_t ncclCommFinalize(ncclComm_t handle) {
 
 NCCL_API ncclResult_t ncclCommDestroy(ncclComm_t handle) {
   return answer([&] {
-    const std::shared_ptr<Communicator> communicator = take(handle);
-    communicator->wait_for_work();
+    take(handle)->leave();
     return ncclSuccess;
   });
 }

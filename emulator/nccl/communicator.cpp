@@ -119,6 +119,24 @@ void Communicator::wait_for_work() {
   progress_.wait(lock, [&] { return work_.load() == 0 || aborted_.load(); });
 }
 
+void Communicator::leave() {
+  wait_for_work();
+  if (!segment_) return;
+  segment_->own().state.store(RankState::left);
+  segment_->ring();
+  const auto has_left = [&](int each) {
+    const RankPart& part = segment_->part(each);
+    return part.state.load() != RankState::here || part.process == segment_->own().process || !segment_->is_alive(each);
+  };
+  for (int each = 0; each < ranks_;) {
+    const std::uint32_t heard = segment_->bell();
+    if (has_left(each))
+      ++each;
+    else
+      segment_->wait(heard, between_looks);
+  }
+}
+
 bool Communicator::wait(const std::function<int()>& missing, const std::function<bool()>& is_over) {
   bool was_told = false;
   while (true) {

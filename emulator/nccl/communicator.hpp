@@ -52,6 +52,9 @@ class Communicator {
   void end_work() noexcept;
   // Blocks until there is none, or abort().
   void wait_for_work();
+  // Leaves the others once there is none, and waits until those of other processes on this host have left, too.
+  // NCCL does so because they may still write into this one's memory.
+  void leave();
 
   // Waits until nobody is missing: `missing` answers the rank that must do something first, or -1. Notes
   // ncclRemoteError when that one can never do it, and waits on for abort(). False: aborted, or `is_over()`.

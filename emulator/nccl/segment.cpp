@@ -103,6 +103,7 @@ Segment::Segment(const std::string& name, int ranks, int rank) : name_(name), ra
     }
     throw Refused{ncclInvalidUsage, "rank " + std::to_string(rank) + " joined the communicator twice"};
   }
+  own().process = getpid();
   own().state.store(RankState::here);
   ring();
 }

@@ -50,6 +50,7 @@ struct alignas(64) RankPart {
   std::atomic<std::uint64_t> consumed;  // the pieces of all others that it has read
   std::atomic<std::uint64_t> splits;    // how often it has split the communicator
   std::int32_t color, key;              // of the last time
+  std::int32_t process;                 // that has the rank
   Description described[2];
 };
 

@@ -8,6 +8,7 @@ wait (256).
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -110,12 +111,15 @@ async def started(app: FastAPI) -> AsyncIterator[None]:
         app.state.way = way = await ways.WAYS[WAY](SIZES[SIZE], WAITING)
         app.state.lag = LoopLag()
         await way.warm_up()
+        gc.collect()  # what is there now stays, and Python's collector need not look through it again
+        gc.freeze()
         app.state.running = running = asyncio.create_task(way.run())
         running.add_done_callback(log_error)
         yield  # the server has ended all requests behind this
         running.cancel()
         await asyncio.wait([running])
         app.state.lag.close()
+        del app.state.way, app.state.running  # memory on the device is given back with them
 
 
 def log_error(running: asyncio.Task[None]) -> None:

@@ -1,4 +1,4 @@
-"""The ways to run the server, by name: aiocuda's, and PyTorch's to compare with."""
+"""The ways to run the server, by name: aiocuda's, PyTorch's to compare with, and none as their floor."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import model
 from batching import Batch, Text
+from front_alone import FrontAlone
 from metering import Meter
 from scheduler import Scheduler
 from sizes import Sizes, draw_weights
@@ -33,6 +34,11 @@ async def by_aiocuda(sizes: Sizes, max_waiting: int) -> Way:
     return Scheduler(await model.load(sizes, draw_weights(sizes)), max_waiting)
 
 
+async def by_nothing(sizes: Sizes, max_waiting: int) -> Way:
+    """Answer without a model."""
+    return FrontAlone(sizes, max_waiting)
+
+
 def by_torch(name: str) -> Callable[[Sizes, int], Awaitable[Way]]:
     """Return a way of torch_ways.py, which needs PyTorch, nvmath-python and a GPU."""
 
@@ -52,4 +58,5 @@ WAYS: dict[str, Callable[[Sizes, int], Awaitable[Way]]] = {
     "b": by_torch("Threads"),
     "c": by_torch("Overlapped"),
     "d": by_aiocuda,
+    "n": by_nothing,
 }

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "../rhythm.hpp"
+#include "../thread_name.hpp"
 #include "completion.hpp"
 #include "flag_table.hpp"
 #include "points.hpp"
@@ -88,6 +89,7 @@ class Reactor {
   static constexpr int asking_share = 8;
 
   void run() {
+    name_this_thread("aiocuda reactor");
     prctl(PR_SET_TIMERSLACK, 1UL);  // nanoseconds; sleeps of a few microseconds are meant
     while (wait_until_busy()) {
       Clock::time_point busy_since = Clock::now(), asked = busy_since, looked = busy_since;

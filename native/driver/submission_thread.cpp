@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "../thread_name.hpp"
 #include "block_calls.hpp"
 
 namespace aiocuda::driver {
@@ -70,6 +71,7 @@ void SubmissionThread::start() {
   if (asked_ == ThreadUse::automatic && std::thread::hardware_concurrency() < 2) return;
   auto way = std::make_unique<Handover<Command>>(most_given, awake_time);
   thread_ = std::thread([this, &on = *way] {
+    name_this_thread("aiocuda submits");
     Binding binding(table_);
     on.run([&](const Command& command) { perform(command, binding); });
   });

@@ -102,6 +102,15 @@ void bind_arrays(nb::module_& module) {
       .def_prop_ro("_is_managed", &Array::is_managed)
       .def_prop_ro("_is_interprocess",
                    [](const Array& self) { return self.buffer && self.buffer->kind == MemoryKind::interprocess; })
+      .def_prop_ro("_is_in_doubt",  // that is, nobody says yet that its bytes are well
+                   [](const Array& self) {
+                     bool is_open = false;
+                     if (self.buffer && self.buffer->is_in_doubt)
+                       self.buffer->doubts->each(self.span(), [&](const dataflow::DoubtRef& doubt) {
+                         is_open |= doubt->state != dataflow::Doubt::State::well;
+                       });
+                     return is_open;
+                   })
       .def_prop_ro("_is_closed", [](const Array& self) { return !self.buffer; })
       .def_prop_ro("_strides",
                    [](const Array& self) {

@@ -44,6 +44,7 @@
 #include <vector>
 
 #include "../rhythm.hpp"
+#include "../thread_name.hpp"
 #include "host_end.hpp"
 
 namespace aiocuda::staging {
@@ -310,6 +311,7 @@ class CopyThreads {
   }
 
   void run() {
+    name_this_thread("aiocuda copies");
     std::unique_lock lock(mutex_);
     while (!is_stopped_) {
       advance();

@@ -6,26 +6,15 @@ The same program runs on an NVIDIA GPU and, where there is none, on aiocuda's em
 from typing import TYPE_CHECKING
 
 from aiocuda import _later, _naming, _wiring
-from aiocuda import algorithms as algorithms
 from aiocuda import errors as errors
-from aiocuda import fft as fft
-from aiocuda import linalg as linalg
 from aiocuda._arrays.array import DeviceArray as DeviceArray
 from aiocuda._arrays.array import HostArray as HostArray
 from aiocuda._arrays.array import move as move
-from aiocuda._arrays.interprocess import open_ipc as open_ipc
-from aiocuda._arrays.ipc_handle import IpcHandle as IpcHandle
 from aiocuda._arrays.partition import Partition as Partition
 from aiocuda._devices.device import Device as Device
 from aiocuda._devices.device import Stream as Stream
 from aiocuda._devices.device import devices as devices
-from aiocuda._devices.device_limits import DeviceLimits as DeviceLimits
 from aiocuda._devices.event import Event as Event
-from aiocuda._devices.event import IpcEventHandle as IpcEventHandle
-from aiocuda._devices.limits import memory_limit as memory_limit
-from aiocuda._devices.memory import MemoryHolder as MemoryHolder
-from aiocuda._devices.memory import MemoryInfo as MemoryInfo
-from aiocuda._devices.memory import MemoryPool as MemoryPool
 from aiocuda._devices.placing import current_device as current_device
 from aiocuda._devices.placing import set_device as set_device
 from aiocuda._devices.placing import use as use
@@ -37,39 +26,21 @@ from aiocuda._devices.policies import SchedulingPolicy as SchedulingPolicy
 from aiocuda._devices.policies import SingleStream as SingleStream
 from aiocuda._devices.policies import current_policy as current_policy
 from aiocuda._devices.policies import set_policy as set_policy
-from aiocuda._driver.loaded import KernelAttributes as KernelAttributes
-from aiocuda._driver.loaded import Occupancy as Occupancy
-from aiocuda._driver.select import DriverInfo as DriverInfo
 from aiocuda._driver.select import select_driver as select_driver
 from aiocuda._engine.futures import DeviceFuture as DeviceFuture
 from aiocuda._engine.stream_wait import StreamWait as StreamWait
-from aiocuda._graphs.compiled import CacheInfo as CacheInfo
 from aiocuda._graphs.compiled import Compiled as Compiled
 from aiocuda._graphs.compiled import compile as compile
 from aiocuda._graphs.graph import CudaGraph as CudaGraph
-from aiocuda._graphs.graph import GraphStatistics as GraphStatistics
-from aiocuda._graphs.loops import LoopResult as LoopResult
-from aiocuda._graphs.loops import cond as cond
-from aiocuda._graphs.loops import repeat as repeat
-from aiocuda._graphs.loops import while_ as while_
 from aiocuda._graphs.scope import GraphScope as GraphScope
 from aiocuda._graphs.scope import graph_scope as graph_scope
-from aiocuda._instruments.progress import progress as progress
-from aiocuda._instruments.statistics import MemoryUse as MemoryUse
-from aiocuda._instruments.statistics import Statistics as Statistics
-from aiocuda._instruments.statistics import statistics as statistics
-from aiocuda._kernels.compile_options import CompileOptions as CompileOptions
 from aiocuda._kernels.from_source import kernel as kernel
 from aiocuda._kernels.kernel import Kernel as Kernel
 from aiocuda._kernels.module import Module as Module
-from aiocuda._live.monitor import Monitor as Monitor
-from aiocuda._live.monitor import monitor as monitor
 from aiocuda._ops.composing import value as value
 from aiocuda._ops.composing import zip as zip
 from aiocuda._ops.operation import DeviceOp as DeviceOp
-from aiocuda._pictures.picture import Picture as Picture
 from aiocuda._verbs.chunks import stream_chunks as stream_chunks
-from aiocuda._verbs.conversion import convert as convert
 from aiocuda._verbs.copies import copy as copy
 from aiocuda._verbs.copies import dup as dup
 from aiocuda._verbs.copies import to_device as to_device
@@ -80,14 +51,10 @@ from aiocuda._verbs.create import full as full
 from aiocuda._verbs.create import ones as ones
 from aiocuda._verbs.create import zeros as zeros
 from aiocuda._verbs.done import done as done
-from aiocuda._verbs.files import read as read
-from aiocuda._verbs.files import write as write
 from aiocuda._verbs.fills import fill as fill
 from aiocuda._verbs.foreign import call as call
 from aiocuda._verbs.foreign import constant as constant
 from aiocuda._verbs.foreign import external as external
-from aiocuda._verbs.formats import load as load
-from aiocuda._verbs.formats import save as save
 from aiocuda._verbs.joining import concatenate as concatenate
 from aiocuda._verbs.joining import stack as stack
 from aiocuda._verbs.likeness import asarray as asarray
@@ -98,14 +65,6 @@ from aiocuda._verbs.likeness import zeros_like as zeros_like
 from aiocuda._verbs.parallel import gather as gather
 from aiocuda._verbs.parallel import replicate as replicate
 from aiocuda._verbs.parallel import shard as shard
-from aiocuda._verbs.preview import Preview as Preview
-from aiocuda._verbs.preview import preview as preview
-from aiocuda._verbs.randomness import rand as rand
-from aiocuda._verbs.randomness import randint as randint
-from aiocuda._verbs.randomness import randn as randn
-from aiocuda._verbs.ranges import arange as arange
-from aiocuda._verbs.ranges import eye as eye
-from aiocuda._verbs.ranges import linspace as linspace
 from aiocuda._verbs.waiting import ALL_COMPLETED as ALL_COMPLETED
 from aiocuda._verbs.waiting import FIRST_COMPLETED as FIRST_COMPLETED
 from aiocuda._verbs.waiting import FIRST_EXCEPTION as FIRST_EXCEPTION
@@ -154,9 +113,37 @@ from aiocuda.errors import UndeclaredKernelError as UndeclaredKernelError
 from aiocuda.errors import WorkerLostError as WorkerLostError
 
 if TYPE_CHECKING:  # at run time, they are imported when they are first asked for
+    from aiocuda import algorithms as algorithms
     from aiocuda import cluster as cluster
     from aiocuda import collective as collective
+    from aiocuda import fft as fft
     from aiocuda import interop as interop
+    from aiocuda import linalg as linalg
+    from aiocuda._arrays.interprocess import open_ipc as open_ipc
+    from aiocuda._arrays.ipc_handle import IpcHandle as IpcHandle
+    from aiocuda._devices.event_handle import IpcEventHandle as IpcEventHandle
+    from aiocuda._devices.limits import memory_limit as memory_limit
+    from aiocuda._devices.limits_read import DeviceLimits as DeviceLimits
+    from aiocuda._devices.memory import MemoryHolder as MemoryHolder
+    from aiocuda._devices.memory import MemoryInfo as MemoryInfo
+    from aiocuda._devices.memory import MemoryPool as MemoryPool
+    from aiocuda._driver.choosing import DriverInfo as DriverInfo
+    from aiocuda._driver.loaded import KernelAttributes as KernelAttributes
+    from aiocuda._driver.loaded import Occupancy as Occupancy
+    from aiocuda._graphs.counts import CacheInfo as CacheInfo
+    from aiocuda._graphs.counts import GraphStatistics as GraphStatistics
+    from aiocuda._graphs.loops import LoopResult as LoopResult
+    from aiocuda._graphs.loops import cond as cond
+    from aiocuda._graphs.loops import repeat as repeat
+    from aiocuda._graphs.loops import while_ as while_
+    from aiocuda._instruments.progress import progress as progress
+    from aiocuda._instruments.statistics import MemoryUse as MemoryUse
+    from aiocuda._instruments.statistics import Statistics as Statistics
+    from aiocuda._instruments.statistics import statistics as statistics
+    from aiocuda._kernels.compile_options import CompileOptions as CompileOptions
+    from aiocuda._live.monitor import Monitor as Monitor
+    from aiocuda._live.monitor import monitor as monitor
+    from aiocuda._pictures.picture import Picture as Picture
     from aiocuda._serve.batching import Batched as Batched
     from aiocuda._serve.batching import batched as batched
     from aiocuda._serve.counts import BatchStatistics as BatchStatistics
@@ -171,10 +158,66 @@ if TYPE_CHECKING:  # at run time, they are imported when they are first asked fo
     from aiocuda._trace.findings import Finding as Finding
     from aiocuda._trace.tracing import Tracing as Tracing
     from aiocuda._trace.tracing import trace as trace
+    from aiocuda._verbs.conversion import convert as convert
+    from aiocuda._verbs.files import read as read
+    from aiocuda._verbs.files import write as write
+    from aiocuda._verbs.formats import load as load
+    from aiocuda._verbs.formats import save as save
+    from aiocuda._verbs.preview import Preview as Preview
+    from aiocuda._verbs.preview import preview as preview
+    from aiocuda._verbs.randomness import rand as rand
+    from aiocuda._verbs.randomness import randint as randint
+    from aiocuda._verbs.randomness import randn as randn
+    from aiocuda._verbs.ranges import arange as arange
+    from aiocuda._verbs.ranges import eye as eye
+    from aiocuda._verbs.ranges import linspace as linspace
 else:
     __getattr__, __dir__ = _later.names_of(
         __name__,
         globals(),
+        {"algorithms": "aiocuda.algorithms"},
+        {"fft": "aiocuda.fft"},
+        {"linalg": "aiocuda.linalg"},
+        {
+            "LoopResult": "aiocuda._graphs.loops",
+            "cond": "aiocuda._graphs.loops",
+            "repeat": "aiocuda._graphs.loops",
+            "while_": "aiocuda._graphs.loops",
+        },
+        {"Preview": "aiocuda._verbs.preview", "preview": "aiocuda._verbs.preview"},
+        {"progress": "aiocuda._instruments.progress"},
+        {"Monitor": "aiocuda._live.monitor", "monitor": "aiocuda._live.monitor"},
+        {
+            "MemoryUse": "aiocuda._instruments.statistics",
+            "Statistics": "aiocuda._instruments.statistics",
+            "statistics": "aiocuda._instruments.statistics",
+        },
+        {
+            "rand": "aiocuda._verbs.randomness",
+            "randint": "aiocuda._verbs.randomness",
+            "randn": "aiocuda._verbs.randomness",
+        },
+        {"arange": "aiocuda._verbs.ranges", "eye": "aiocuda._verbs.ranges", "linspace": "aiocuda._verbs.ranges"},
+        {"load": "aiocuda._verbs.formats", "save": "aiocuda._verbs.formats"},
+        {"read": "aiocuda._verbs.files", "write": "aiocuda._verbs.files"},
+        {"convert": "aiocuda._verbs.conversion"},
+        {"memory_limit": "aiocuda._devices.limits"},
+        {"DriverInfo": "aiocuda._driver.choosing"},
+        {"KernelAttributes": "aiocuda._driver.loaded", "Occupancy": "aiocuda._driver.loaded"},
+        {
+            "MemoryHolder": "aiocuda._devices.memory",
+            "MemoryInfo": "aiocuda._devices.memory",
+            "MemoryPool": "aiocuda._devices.memory",
+        },
+        {"DeviceLimits": "aiocuda._devices.limits_read"},
+        {
+            "IpcHandle": "aiocuda._arrays.ipc_handle",
+            "IpcEventHandle": "aiocuda._devices.event_handle",
+            "open_ipc": "aiocuda._arrays.interprocess",
+        },
+        {"CacheInfo": "aiocuda._graphs.counts", "GraphStatistics": "aiocuda._graphs.counts"},
+        {"CompileOptions": "aiocuda._kernels.compile_options"},
+        {"Picture": "aiocuda._pictures.picture"},
         {"cluster": "aiocuda.cluster"},
         {"collective": "aiocuda.collective"},
         {"interop": "aiocuda.interop"},

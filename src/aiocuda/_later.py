@@ -1,7 +1,7 @@
-"""Public names whose modules are imported when a program first asks for them: not every program serves or traces.
+"""Names whose modules are imported when they are first asked for: not every program traces, or has kernels of its own.
 
 Always true: a name is one object, whenever it is asked for. The names of a group come together, so all of its classes
-say from where they are public, whichever of them a program asks for.
+say from where they are public, whichever of them a program asks for. Nobody sees a class before it says so.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from aiocuda import _naming
+from aiocuda import _forks, _naming
 
 __all__ = ["names_of"]
+
+# Two threads may ask at once; and a finalizer may ask, in the middle of it.
+_naming_lock = _forks.reentrant_lock()
 
 
 def names_of(
@@ -24,21 +27,26 @@ def names_of(
     Parameters
     ----------
     module, namespace
-        The public module's name, and what is in it.
+        The module's name, and what is in it: a public module; or a room, of which others use a few functions.
     *groups
         Names that come together, each with the module that has it, or with the module that it is.
     """
+    is_public = not module.startswith("aiocuda._")
     group_of = {name: group for group in groups for name in group}
 
     def get(name: str) -> Any:
         group = group_of.get(name)
         if group is None:
             raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name, obj=sys.modules[module])
+        found = {}
         for each, home in group.items():
-            found = import_module(home)
-            namespace[each] = found if home == f"{module}.{each}" else getattr(found, each)
-        _naming.name_publicly(module, namespace, group)
-        return namespace[name]
+            imported = import_module(home)
+            found[each] = imported if home == f"{module}.{each}" else getattr(imported, each)
+        with _naming_lock:
+            if is_public:
+                _naming.name_publicly(module, found, group)
+            namespace.update(found)
+        return found[name]
 
     def names() -> list[str]:
         return sorted({*namespace, *group_of})

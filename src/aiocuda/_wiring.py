@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from pathlib import Path
 
 from aiocuda import _loops, _native, errors
 from aiocuda._arrays.array import DeviceArray, HostArray
@@ -20,7 +19,7 @@ from aiocuda._driver import frameworks, runtime
 from aiocuda._engine import background, faults, futures, held_up, opening, overdue, placement
 from aiocuda._graphs import making
 from aiocuda._graphs.graph import make_graph, make_graph_async
-from aiocuda._instruments import habits, leaks, notebook, unused
+from aiocuda._instruments import habits, leaks, shown, unused
 from aiocuda._live import answering
 from aiocuda._ops import above
 from aiocuda._ops.composing import lift
@@ -45,7 +44,7 @@ def wire() -> None:
     held_up.report()
     unused.report(DeviceOp)
     habits.advise()
-    notebook.show()
+    shown.show()
 
 
 def _require_lock() -> None:
@@ -61,7 +60,7 @@ def _require_lock() -> None:
 
 def _tell_native_code() -> None:
     _native.bind_errors(errors)
-    _native.set_package_directory(f"{Path(__file__).parent}/", contextlib.__file__)
+    _native.set_package_directory(__file__.removesuffix("_wiring.py"), contextlib.__file__)
     _native.set_placement_variable(placement.current)
     _native.set_default_policy(Dataflow())
     _native.set_array_classes(DeviceArray, HostArray)

@@ -90,6 +90,17 @@ def test_submission_thread():
         assert all(len(each) == 1 and each[0] >= 0 and math.isfinite(each[0]) for each in found), value
 
 
+def test_ways_of_arrays_are_counted():
+    pytest.importorskip("ray")
+    pytest.importorskip("nccl.bindings")
+    lines = run("bench_ways.py", "--mib", "2")
+    assert row(lines, "by handle")[:2] == [2, 0]
+    assert row(lines, "by NCCL")[:2] == [6, 0]
+    assert row(lines, "object store")[:2] == [2, 4]
+    (by_nccl,) = [line for line in lines if line.startswith("by NCCL")]
+    assert by_nccl.endswith("2 NCCL; 2 NCCL")  # on either side one for each direction, and no copy
+
+
 def test_functions_of_frameworks_are_measured():
     lines = run("bench_frameworks.py", "--repeat", "2", "--chain", "4")
     found = {line.partition(" us  ")[2]: float(line.partition(" us  ")[0]) for line in lines[1:] if " us  " in line}

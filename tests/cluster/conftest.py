@@ -6,8 +6,10 @@ A thread of its own has the loop of ``start``; tests call the workers from loops
 from __future__ import annotations
 
 import contextlib
+import functools
+import gc
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import anyio.from_thread
 import pytest
 
 import aiocuda as ac
-from aiocuda.cluster import Cluster, start
+from aiocuda.cluster import Cluster, Worker, start
 
 OPTIONS = {"log_to_driver": False, "num_cpus": 0}  # Ray starts a process for each CPU that it may use
 
@@ -71,6 +73,36 @@ def well(cluster: Cluster, run_once: Callable[[Callable[[], Awaitable[Any]]], An
                 await cluster.restart(worker.number)
 
     run_once(restart)
+
+
+async def _meet(driver: Any) -> None:
+    """On a worker: believe this of the driver."""
+    (actor,) = [each for each in gc.get_objects() if type(each).__name__ == "WorkerActor"]
+    actor._driver = driver
+
+
+@contextlib.asynccontextmanager
+async def believing(worker: Worker, **facts: Any) -> AsyncIterator[Worker]:
+    """Have a worker and the driver believe something of each other, such as that they are on different hosts."""
+    process, driver = worker._process, worker._driver
+    truth = process.facts
+    await worker.run(_meet, driver._replace(**facts))
+    process.facts = truth._replace(**facts)
+    try:
+        yield worker
+    finally:
+        process.facts = truth
+        if not worker.lost and worker._process is process:
+            await worker.run(_meet, driver)
+
+
+@pytest.fixture
+def apart(cluster: Cluster) -> Callable[..., Any]:
+    """Give ``async with apart(worker)``, in which the worker is on another host, as it and the driver believe."""
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    return functools.partial(believing, host="elsewhere")
 
 
 @pytest.fixture(scope="session")

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
-from aiocuda._cluster.messages import Facts, Lent, way_of
+from aiocuda._cluster.messages import Facts, Lent, Parcel, Reply, Request, Sent, decoded, encoded, way_of
 from aiocuda._cluster.parcels import pack
 from aiocuda._driver import runtime
 from aiocuda.cluster import Cluster, Worker
 
-HERE = Facts("node", 1, 1, frozenset({b"a", b"b"}), can_open=True)
+HERE = Facts("node", 1, 1, frozenset({b"a", b"b"}), can_open=True, has_nccl=True)
 
 
 @dataclass
@@ -41,10 +41,24 @@ async def lent_is_over(worker: Worker) -> None:
 
 def test_the_way_depends_on_host_device_and_driver():
     assert way_of(b"a", HERE, HERE) == "handle"
-    assert way_of(b"c", HERE, HERE) == "host"
-    assert way_of(b"a", HERE, HERE._replace(host="another")) == "host"
+    assert way_of(b"c", HERE, HERE) == "nccl"
+    assert way_of(b"a", HERE, HERE._replace(host="another")) == "nccl"
+    assert way_of(b"a", HERE, HERE._replace(host="another", has_nccl=False)) == "host"
+    assert way_of(b"a", HERE._replace(has_nccl=False), HERE._replace(host="another")) == "host"
+    assert way_of(b"a", HERE, HERE._replace(host="another", devices=frozenset())) == "host"
     assert way_of(b"a", HERE._replace(can_open=False), HERE) == "host"
     assert way_of(b"a", HERE, HERE._replace(can_open=False)) == "host"
+
+
+def test_messages_are_bytes_for_ray_but_for_those_with_host_data_which_it_does_not_copy():
+    plain, data = Parcel(b"pickled", [], []), np.ones(3)
+    for message in (Request("call 1", "run", 0, plain, ()), Reply(plain, [("call 1", 0)])):
+        assert isinstance(encoded(message), bytes)
+        assert decoded(encoded(message)) == message
+    for parcel in (plain._replace(buffers=[data]), plain._replace(arrays=[Sent(data, b"a")])):
+        request = Request("call 1", "run", 0, parcel, ())
+        assert encoded(request) is request
+        assert decoded(request) is request
 
 
 def test_arrays_are_found_in_all_that_is_sent_and_host_data_stays_host_data(run, cluster: Cluster):
@@ -173,42 +187,14 @@ def test_results_are_kept_by_the_worker_until_they_have_passed_here(run, cluster
     run(main)
 
 
-def test_between_hosts_arrays_go_through_the_object_store(run, cluster: Cluster, monkeypatch):
-    """The driver is told that the worker is elsewhere, and the worker that the driver is."""
-
-    async def add(x: Any) -> Any:
-        return await ac.to_device(await ac.to_host(x) + 1)
-
-    async def meet(there: Any) -> None:
-        import gc
-
-        (actor,) = [each for each in gc.get_objects() if type(each).__name__ == "WorkerActor"]
-        actor._driver = there
-
-    async def main() -> None:
-        worker = cluster[1]
-        facts, driver = worker._process.facts, worker._driver
-        await worker.run(meet, driver._replace(host="elsewhere"))
-        worker._process.facts = facts._replace(host="elsewhere")
-        try:
-            result = await worker.run(add, await ac.arange(3, dtype="float32", device=1))
-            assert worker._process.leases.lent_count == 0
-            assert result.device.ordinal == 1
-            assert (await read(result)).tolist() == [1, 2, 3]
-        finally:
-            worker._process.facts = facts
-            await worker.run(meet, driver)
-
-    run(main)
-
-
 def test_a_call_given_up_before_it_began_leaves_nothing_lent(run, cluster: Cluster):
     async def main() -> None:
         worker = worker_beside(cluster, 0)
         await lent_is_over(worker)
         x = await ac.zeros(3, interprocess=True)
         facts = worker._process.facts
-        parcel = await pack(x, "given up", worker._process.leases, worker._driver, facts, "x")
+        process = worker._process
+        parcel = await pack(x, "given up", process.leases, process.links, worker._driver, facts, "x")
         assert isinstance(parcel.arrays[0], Lent)
         assert worker._process.leases.lent_count == 1
         worker._process._abandoned.append("given up")

@@ -200,7 +200,7 @@ tell(f"over{rank}")
 for each in range(size):
     wait_for(f"over{each}")
 for each in threading.enumerate():
-    if each.name.startswith("aiocuda-"):
+    if each.name.startswith("aiocuda-") and each.name != "aiocuda-dropped-groups":  # which is the process'
         each.join(20)
         say(**({"thread": each.name} if each.is_alive() else {}))
 ac.Device(0).synchronize().sync(60)
@@ -246,7 +246,7 @@ g.close()
 others = weakref.ref(g._members._others)
 del g, made
 for each in threading.enumerate():  # which have it, too
-    if each.name.startswith("aiocuda-collective") or each.name == "aiocuda-abort":
+    if each.name.startswith("aiocuda-collective"):
         each.join(60)
 gc.collect()
 say(is_there=others() is not None)

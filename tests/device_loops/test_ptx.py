@@ -53,7 +53,7 @@ def compile_with_nvidias(monkeypatch):
 
     def compile_for(text, capability):
         info = dataclasses.replace(runtime.driver_info(), kind="nvidia")
-        properties = dataclasses.replace(runtime.properties(0), compute_capability=capability)
+        properties = runtime.properties(0)._replace(compute_capability=capability)
         with monkeypatch.context() as patched:
             patched.setattr(runtime, "driver_info", lambda: info)
             patched.setattr(runtime, "properties", lambda _: properties)

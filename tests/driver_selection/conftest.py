@@ -21,8 +21,8 @@ import ctypes, importlib.util, json, os, sys, threading, warnings
 spec = importlib.util.find_spec("aiocuda")
 sys.modules["aiocuda"] = importlib.util.module_from_spec(spec)
 from aiocuda import errors
-from aiocuda._driver import select as selection
-selection._DEVICE_NODES = tuple(json.loads(os.environ["TEST_NODES"]))
+from aiocuda._driver import choosing, select as selection
+choosing._DEVICE_NODES = tuple(json.loads(os.environ["TEST_NODES"]))
 
 def loaded(name):
     return [line.split()[-1] for line in open("/proc/self/maps") if line.rstrip().endswith(name)]

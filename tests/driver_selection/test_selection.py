@@ -66,7 +66,7 @@ def test_auto_leaves_a_driver_that_is_not_usable_outside_the_process(machine, se
 
 
 def test_auto_does_not_wait_for_ever_for_a_driver_that_hangs(machine):
-    found = machine.run("selection._PROBE_TIMEOUT_S = 0.5\n" + SELECT, FAKE_HANG=1).values
+    found = machine.run("choosing._PROBE_TIMEOUT_S = 0.5\n" + SELECT, FAKE_HANG=1).values
     assert found["kind"] == "emulated"
     assert "did not initialise within 0.5 s" in found["reason"]
 
@@ -226,7 +226,7 @@ def test_nvidia_without_a_library_says_so(machine):
 
 
 def test_nvidia_after_the_emulated_driver_is_refused(machine):
-    script = 'ctypes.CDLL(str(selection.emulator_directory() / "libcuda.so.1"))\n' + FAIL
+    script = 'ctypes.CDLL(str(choosing.emulator_directory() / "libcuda.so.1"))\n' + FAIL
     found = machine.run(script, AIOCUDA_DRIVER="nvidia", FAKE_COUNT=1).values
     assert found["kind"] == "DriverSelectionError"
     assert "already uses aiocuda's emulated" in found["text"]

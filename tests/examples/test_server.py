@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import gc
 import itertools
 import json
 import os
@@ -390,6 +391,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     monkeypatch.setattr(Scheduler, "run", held)
     monkeypatch.setattr(sys, "setswitchinterval", lambda _: None)  # it is this process's, too
+    monkeypatch.setattr(gc, "freeze", lambda: None)
     return app
 
 

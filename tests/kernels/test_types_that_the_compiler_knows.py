@@ -222,13 +222,13 @@ def test_what_does_not_compile_is_told_with_the_users_lines():
 
 
 def test_the_source_is_not_asked_about_where_it_says_all(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("aiocuda._kernels.module.lowered_name", None)
+    monkeypatch.setattr("aiocuda._driver.lowered_name", None)
     kernel = ac.kernel('#define N 4\nextern "C" __global__ void k(const float* x, float4* y, size_t n) {}')
     assert [each.kind for each in kernel.signature.parameters] == ["array", "array", "scalar"]
 
 
 def test_making_a_kernel_asks_nobody(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("aiocuda._kernels.module.lowered_name", None)
+    monkeypatch.setattr("aiocuda._driver.lowered_name", None)
     kernel = ac.kernel('#define real float\nextern "C" __global__ void k(real* x) {}')
     assert repr(kernel) == "<Kernel k(? x)>"
 

@@ -94,7 +94,7 @@ def test_without_rich_each_update_is_lines(monkeypatch):
 
 def test_rates_are_those_since_the_earlier_report(now):
     counts = dataclasses.replace(now.statistics, submitted=now.statistics.submitted + 30, completed=100, spins=0)
-    later = dataclasses.replace(now, taken_ns=now.taken_ns + 3_000_000_000, statistics=counts)
+    later = now._replace(taken_ns=now.taken_ns + 3_000_000_000, statistics=counts)
     work = rows_of(view.sections(later, now), "work")
     assert work["submitted"] == f"{counts.submitted:,}, 10 a second"
     assert work["spins that paid"] == "none yet"
@@ -105,28 +105,24 @@ def test_latencies_are_told_as_bounds(now):
     latencies = [0] * 24
     latencies[0], latencies[3], latencies[23] = 50, 48, 2
     counts = dataclasses.replace(now.statistics, latencies=tuple(latencies))
-    work = rows_of(view.sections(dataclasses.replace(now, statistics=counts)), "work")
+    work = rows_of(view.sections(now._replace(statistics=counts)), "work")
     assert work["they took"] == "half under 1 µs, 99 % over 4.19 s"
     nothing = dataclasses.replace(now.statistics, latencies=(0,) * 24)
-    assert rows_of(view.sections(dataclasses.replace(now, statistics=nothing)), "work")["they took"] == "nothing yet"
+    assert rows_of(view.sections(now._replace(statistics=nothing)), "work")["they took"] == "nothing yet"
 
 
 def test_rates_of_latencies_are_of_the_waits_since_then(now):
     before, after = [0] * 24, [0] * 24
     before[10], after[10], after[1] = 1000, 1000, 10
-    earlier = dataclasses.replace(
-        now, statistics=dataclasses.replace(now.statistics, completed=1000, latencies=tuple(before))
-    )
-    later = dataclasses.replace(
-        now, statistics=dataclasses.replace(now.statistics, completed=1010, latencies=tuple(after))
-    )
+    earlier = now._replace(statistics=dataclasses.replace(now.statistics, completed=1000, latencies=tuple(before)))
+    later = now._replace(statistics=dataclasses.replace(now.statistics, completed=1010, latencies=tuple(after)))
     assert rows_of(view.sections(later, earlier), "work")["they took"] == "half under 2 µs, 99 % under 2 µs"
 
 
 def test_memory_of_a_lost_device_is_unknown_in_part(now):
     use = dataclasses.replace(now.statistics.memory[0], kept_bytes=None, managed_bytes=1 << 31, frameworks_bytes=5)
     counts = dataclasses.replace(now.statistics, memory=(use,))
-    memory = rows_of(view.sections(dataclasses.replace(now, statistics=counts)), "memory of device 0")
+    memory = rows_of(view.sections(now._replace(statistics=counts)), "memory of device 0")
     assert memory["kept for later"] == "unknown: the device is lost"
     assert memory["managed arrays"] == "2.0 GiB"
     assert memory["other libraries"] == "5 B"

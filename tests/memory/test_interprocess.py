@@ -429,7 +429,7 @@ def test_handles_that_make_no_sense_are_refused():
     here = Owner.here(0)
     with pytest.raises(ac.ArgumentValueError, match="made by this very process"):
         ac.open_ipc(handle_of(owner=here))
-    elsewhere = dataclasses.replace(owner, device_uuid=b"no such device!!")
+    elsewhere = owner._replace(device_uuid=b"no such device!!")
     with pytest.raises(ac.DeviceMismatchError, match="CUDA_VISIBLE_DEVICES"):
         ac.open_ipc(handle_of(owner=elsewhere))
     with pytest.raises(ac.ArgumentValueError, match="reaches beyond the 2097152 bytes"):

@@ -47,7 +47,7 @@ def test_kernels_of_a_module_run_under_every_loop(run):
 def test_a_module_is_compiled_once_for_all_its_kernels(monkeypatch):
     compiled: list[object] = []
     monkeypatch.setattr(
-        "aiocuda._kernels.module_image.compile_sources",
+        "aiocuda._driver.compile_sources",
         lambda *given: compiled.append(given) or compile_sources(*given),
     )
     module = ac.Module.from_source(KERNELS)

@@ -7,14 +7,13 @@ built, and again when it is submitted. Arrays have no operators: bring kernels, 
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
-from aiocuda import _native
+from aiocuda import _arrays, _native
 from aiocuda._arrays.base import raise_made_by_operations
 from aiocuda._arrays.exchange import DLPack, array_interface
-from aiocuda._arrays.ipc_handle import IpcHandle, handle_of
 from aiocuda._arrays.managed import Managed
 from aiocuda._arrays.partition import Partition, Partitionable
 from aiocuda._devices.device import Device, DeviceLike
@@ -22,6 +21,9 @@ from aiocuda._ops import above
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import host_views
 from aiocuda.errors import ArgumentTypeError
+
+if TYPE_CHECKING:
+    from aiocuda._arrays.ipc_handle import IpcHandle
 
 __all__ = ["DeviceArray", "HostArray", "move"]
 
@@ -92,7 +94,7 @@ class DeviceArray(_native.Array, Partitionable, Managed, DLPack):
         that it has closed its own: else the memory is used again, by a later array made with ``interprocess=True``.
         This process does not know of the other's work: it waits for a message, or for an event of the other process.
         """
-        return handle_of(self)
+        return _arrays.handle_of(self)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

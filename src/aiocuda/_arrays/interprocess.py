@@ -12,7 +12,8 @@ from aiocuda import _native
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._arrays.ipc_handle import INSTEAD, IpcHandle
 from aiocuda._devices.device import Device
-from aiocuda._devices.event import Event, IpcEventHandle
+from aiocuda._devices.event import Event
+from aiocuda._devices.event_handle import IpcEventHandle
 from aiocuda._engine import faults
 from aiocuda._values import dtypes
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError

@@ -13,6 +13,7 @@ import numpy as np
 from aiocuda import _native
 from aiocuda._devices.lending import Owner
 from aiocuda._engine import faults
+from aiocuda._naming import name_publicly
 from aiocuda._values import dtypes
 from aiocuda.errors import ArgumentValueError
 
@@ -81,3 +82,6 @@ def handle_of(array: _native.Array) -> IpcHandle:
         offset,
         bool(_native.story_of(array)),
     )
+
+
+name_publicly("aiocuda", globals(), ("IpcHandle",))

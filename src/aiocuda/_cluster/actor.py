@@ -5,24 +5,39 @@ Always true: what a function raises goes back as a value. Only cancellations and
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import os
-import pickle
-import traceback
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 from aiocuda._cluster import ray
 from aiocuda._cluster.crossing import in_thread
 from aiocuda._cluster.held import Held
 from aiocuda._cluster.leases import Leases
-from aiocuda._cluster.messages import Facts, Lease, Parcel, Pong, Raised, Reply, Request
+from aiocuda._cluster.messages import (
+    Carried,
+    Connection,
+    Facts,
+    Lease,
+    Parcel,
+    Pong,
+    Raised,
+    Reply,
+    Request,
+    Transfer,
+    Transferred,
+    decoded,
+    encoded,
+)
 from aiocuda._cluster.parcels import pack, unpack
 from aiocuda._cluster.process import began
+from aiocuda._cluster.raised import raised_of
+from aiocuda._cluster.worker_links import WorkerLinks
 from aiocuda._devices.device import Device
 from aiocuda._devices.placing import use
-from aiocuda._driver import runtime
+from aiocuda._driver import nccl, runtime
 from aiocuda.errors import MissingAttributeError
 
 __all__ = ["Created", "WorkerActor", "facts_of_this_process"]
@@ -31,7 +46,7 @@ __all__ = ["Created", "WorkerActor", "facts_of_this_process"]
 def facts_of_this_process(ordinals: Iterable[int]) -> Facts:
     """Return what decides how arrays come to this process, which uses these devices."""
     devices = frozenset(map(runtime.uuid, ordinals))
-    return Facts(ray.node_id(), os.getpid(), began(os.getpid()) or 0, devices, can_open=bool(devices))
+    return Facts(ray.node_id(), os.getpid(), began(os.getpid()) or 0, devices, bool(devices), nccl.is_installed())
 
 
 class Created:
@@ -65,6 +80,7 @@ class WorkerActor:
         self._device = Device(ordinals[0])
         self._facts = facts_of_this_process(ordinals)
         self._leases = Leases()
+        self._links = WorkerLinks(self._leases, ordinals)
         self._held = Held(f"worker {number}")
 
     async def facts(self) -> Facts:
@@ -81,22 +97,45 @@ class WorkerActor:
         unopened = [call for call in abandoned if self._leases.refuse(call)]
         return Pong(self._leases.take_closed(), unopened)
 
-    async def call(self, request: Request) -> Reply:
-        """Do what was asked."""
+    async def call(self, asked: Any) -> Any:
+        """Do what a `Request` asks for; return the `Reply`. Both are encoded."""
+        request: Request = decoded(asked)
         self._leases.end(request.closed)
         result: Parcel | Raised
         try:
             with use(self._device):
                 value = await self._do(request)
-            what = "the result of the function"
-            result = await pack(value, request.call, self._leases, self._facts, self._driver, what)
+            result = await pack(
+                value, request.call, self._leases, self._links, self._facts, self._driver, "the result of the function"
+            )
             del value
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - the caller gets it
-            result = _raised(error)
-        return Reply(result, self._leases.take_closed())
+            result = raised_of(error)
+        finally:
+            self._leases.forget_arrived(request.call)
+        return encoded(Reply(result, self._leases.take_closed()))
+
+    async def connect(self, asked: Connection) -> Raised | None:
+        """Make this end of a link."""
+        return await self._links.connect(asked)
+
+    async def transfer(self, asked: Transfer) -> Transferred:
+        """Submit this half of a transfer."""
+        return await self._links.transfer(asked)
+
+    async def disconnect(self, asked: tuple[int, str]) -> None:
+        """End a link of a number, for a reason."""
+        await self._links.disconnect(*asked)
+
+    async def fetch(self, asked: Sequence[Carried]) -> list[np.ndarray[Any, Any]] | Raised:
+        """Return kept arrays as host data."""
+        return await self._links.fetch(asked)
 
     async def _do(self, request: Request) -> Any:
-        what, arguments, keywords = await unpack(request.parcel, self._leases, self._facts, self._held)
+        words = "the arguments of the call"
+        what, arguments, keywords = await unpack(
+            request.parcel, self._leases, self._links, self._facts, self._held, words
+        )
         if request.kind == "method":
             target = self._held.get(request.target, f"a call of its method {what}()")
             try:
@@ -123,13 +162,3 @@ async def _called(function: Any, arguments: tuple[Any, ...], keywords: dict[str,
         return await function(*arguments, **keywords)
     value = await in_thread(function, *arguments, **keywords)
     return await value if inspect.isawaitable(value) else value
-
-
-def _raised(error: BaseException) -> Raised:
-    words = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    pickled: bytes | None = None
-    if isinstance(error, Exception):
-        with contextlib.suppress(Exception):  # one that cannot be pickled is told in words
-            pickled, _ = ray.dumps(error, lambda _: NotImplemented, "an exception")
-            pickle.loads(pickled)  # many can be pickled, and not be made of that again
-    return Raised(pickled, words, "".join(traceback.format_exception(error)).rstrip())

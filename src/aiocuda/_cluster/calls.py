@@ -16,13 +16,14 @@ __all__ = ["Calls"]
 
 
 class Calls:
-    """Those of one process of a worker."""
+    """Those of one process of a worker, which has that number."""
 
     def __init__(self, worker: int) -> None:
-        self._worker = worker
+        self.worker = worker
         self._lock = threading.Lock()
         self._pending: dict[concurrent.futures.Future[Any], tuple[str, float]] = {}
         self._lost = ""
+        self._is_lost = threading.Event()
 
     @property
     def lost(self) -> str:
@@ -40,7 +41,7 @@ class Calls:
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         with self._lock:
             if self._lost:
-                raise WorkerLostError(self._worker, doing, self._lost)
+                raise WorkerLostError(self.worker, doing, self._lost)
             self._pending[future] = doing, time.monotonic()
         return future
 
@@ -67,9 +68,14 @@ class Calls:
                 return False
             self._lost = reason
             pending, self._pending = self._pending, {}
+        self._is_lost.set()
         for future, (doing, _) in pending.items():
-            future.set_exception(WorkerLostError(self._worker, doing, reason))
+            future.set_exception(WorkerLostError(self.worker, doing, reason))
         return True
+
+    def wait_until_lost(self, timeout_s: float) -> bool:
+        """Wait until the process is lost, so long at most; return whether it is."""
+        return self._is_lost.wait(timeout_s)
 
     def in_words(self) -> str:
         """Return what is under way, and for how long."""

@@ -1,7 +1,7 @@
-"""Arrays that another process has opened, and those of other processes that this one has opened.
+"""Arrays that are kept for another process, and those of other processes that this one has opened.
 
 Always true: an array that was lent is kept until the other process has passed it, or is gone. Each lease that ends here
-is told once.
+is told once. An array that has come for a call is kept until the call takes it, ends, or is given up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from aiocuda import _native
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._arrays.interprocess import open_for
-from aiocuda._cluster.messages import Lease, Lent
+from aiocuda._cluster.messages import Carried, Lease, Lent
 from aiocuda.errors import ClusterError
 
 __all__ = ["Leases"]
@@ -34,6 +34,7 @@ class Leases:
 
     def __init__(self) -> None:
         self._lent: dict[Lease, Any] = {}
+        self._arrived: dict[Lease, DeviceArray] = {}
         self._closed: deque[Lease] = deque()  # finalizers add to it, on any thread
         self._open: Counter[str] = Counter()  # how many arrays of each call are open here
         self._refused: deque[str] = deque(maxlen=_MOST_REFUSED)
@@ -48,6 +49,40 @@ class Leases:
         made = Lent(lease, array.ipc_handle())
         self._lent[lease] = array
         return made
+
+    def keep(self, lease: Lease, array: DeviceArray) -> None:
+        """Keep an array until it is taken, or the other process does not want it."""
+        self._lent[lease] = array
+
+    def take_kept(self, carried: Iterable[Carried]) -> list[DeviceArray]:
+        """Return arrays that were kept, and keep them no more.
+
+        Raises
+        ------
+        ClusterError
+            One was let go of.
+        """
+        found = [self._lent.pop(each.lease, None) for each in carried]
+        if None in found:
+            raise ClusterError("an array of the call was let go of before it was sent")
+        return found
+
+    def arrive(self, carried: Sequence[Carried], arrays: Sequence[DeviceArray]) -> None:
+        """Keep arrays that come for a call, unless it was given up."""
+        for each, array in zip(carried, arrays, strict=True):
+            if each.lease[0] not in self._refused:
+                self._arrived[each.lease] = array
+
+    def take_arrived(self, carried: Carried) -> DeviceArray:
+        """Return an array that has come for a call."""
+        if (array := self._arrived.pop(carried.lease, None)) is None:
+            raise ClusterError(f"the caller gave up {carried.lease[0]} before it took its arrays")
+        return array
+
+    def forget_arrived(self, call: str) -> None:
+        """Let go of what has come for a call, and was not taken."""
+        for lease in [each for each in self._arrived if each[0] == call]:
+            del self._arrived[lease]
 
     def open(self, lent: Lent) -> DeviceArray:
         """Open an array of the other process, which is told when it has passed here."""
@@ -77,12 +112,13 @@ class Leases:
         if call in self._open:
             return False
         self._refused.append(call)
+        self.forget_arrived(call)
         return True
 
     def discard(self, arrays: Iterable[object]) -> None:
         """Say that arrays have passed that are not opened here."""
         for each in arrays:
-            if isinstance(each, Lent):
+            if isinstance(each, (Lent, Carried)):
                 self._open[each.lease[0]] += 1
                 self._closed.append(each.lease)
 

@@ -1,11 +1,13 @@
 """The things that a driver and its workers tell each other, as plain values.
 
 Always true: a message holds bytes, numbers and handles, and no object of the user's; those are pickled within. Messages
-are tuples: those are read in half the time that dataclasses take.
+are tuples: those are read in half the time that dataclasses take. A call and its reply are bytes where they hold no
+host data: Ray passes bytes on as they are, and what it pickles itself takes Python code on both sides.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -13,10 +15,13 @@ import numpy as np
 
 from aiocuda._arrays.ipc_handle import IpcHandle
 
-__all__ = ["Facts", "Lease", "Lent", "Parcel", "Pong", "Raised", "Reply", "Request", "Sent", "way_of"]
+__all__ = [
+    "Carried", "Connection", "Facts", "Lease", "Lent", "Parcel", "Pong", "Raised", "Reply", "Request", "Sent",
+    "Transfer", "Transferred", "decoded", "encoded", "way_of",
+]  # fmt: skip
 
 Lease: TypeAlias = tuple[str, int]
-"""One array that travels by handle: the call that it belongs to, and its place there."""
+"""One array that one process keeps for the other: the call that it belongs to, and its place there."""
 
 
 class Facts(NamedTuple):
@@ -32,6 +37,8 @@ class Facts(NamedTuple):
         The UUIDs of the devices that it sees.
     can_open
         Whether its driver opens memory of other processes.
+    has_nccl
+        Whether nccl4py is installed.
     """
 
     host: str
@@ -39,16 +46,19 @@ class Facts(NamedTuple):
     began: int
     devices: frozenset[bytes]
     can_open: bool
+    has_nccl: bool
 
 
-def way_of(device: bytes, sender: Facts, receiver: Facts) -> Literal["handle", "host"]:
+def way_of(device: bytes, sender: Facts, receiver: Facts) -> Literal["handle", "nccl", "host"]:
     """Decide how an array on a device goes from one process to another.
 
     By handle, which copies nothing, where both are on one host, the receiver sees the device, and both drivers lend
-    memory. Else through the host's memory and Ray's object store.
+    memory. By NCCL where the two have different devices, and both have NCCL. Else through the host's memory and Ray's
+    object store.
     """
-    is_near = sender.host == receiver.host and device in receiver.devices
-    return "handle" if is_near and sender.can_open and receiver.can_open else "host"
+    if sender.host == receiver.host and device in receiver.devices:
+        return "handle" if sender.can_open and receiver.can_open else "host"
+    return "nccl" if receiver.devices and sender.has_nccl and receiver.has_nccl else "host"
 
 
 class Lent(NamedTuple):
@@ -56,6 +66,18 @@ class Lent(NamedTuple):
 
     lease: Lease
     handle: IpcHandle
+
+
+class Carried(NamedTuple):
+    """An array that travels by NCCL; `device` is where it was.
+
+    In a request, the worker has it by now. In a reply, the worker keeps it until the driver has it sent.
+    """
+
+    lease: Lease
+    shape: tuple[int, ...]
+    dtype: str
+    device: bytes
 
 
 class Sent(NamedTuple):
@@ -70,7 +92,7 @@ class Parcel(NamedTuple):
 
     pickled: bytes
     buffers: Sequence[Any]
-    arrays: Sequence[Lent | Sent]
+    arrays: Sequence[Lent | Carried | Sent]
 
 
 class Request(NamedTuple):
@@ -113,8 +135,59 @@ class Reply(NamedTuple):
     closed: Sequence[Lease]
 
 
+def encoded(message: Request | Reply) -> Any:
+    """Return a message as Ray gets it: as it is, if it has host data, which Ray then does not copy once more."""
+    parcel = message.parcel if isinstance(message, Request) else message.result
+    has_data = isinstance(parcel, Parcel) and (parcel.buffers or any(isinstance(each, Sent) for each in parcel.arrays))
+    return message if has_data else pickle.dumps(message, 5)
+
+
+def decoded(given: Any) -> Any:
+    """Return the message."""
+    return pickle.loads(given) if isinstance(given, bytes) else given
+
+
 class Pong(NamedTuple):
     """A sign of life: leases of the driver's that have ended, and calls whose arrays the worker will not open."""
 
     closed: Sequence[Lease]
     unopened: Sequence[str]
+
+
+class Connection(NamedTuple):
+    """What a worker is told of a link that the driver begins.
+
+    Attributes
+    ----------
+    link
+        Its number, which no other one of the worker's process has.
+    identity
+        NCCL's id.
+    is_to_worker
+        Whether the worker receives.
+    device
+        The UUID of the worker's device; empty: its first one.
+    timeout_s
+        How long it may take.
+    """
+
+    link: int
+    identity: bytes
+    is_to_worker: bool
+    device: bytes
+    timeout_s: float
+
+
+class Transfer(NamedTuple):
+    """What a worker is told of a transfer: the link, the arrays, in their order, and both in words."""
+
+    link: int
+    arrays: Sequence[Carried]
+    words: str
+
+
+class Transferred(NamedTuple):
+    """A worker's answer to that: why its half was not submitted, if so, and whether the link has ended."""
+
+    raised: Raised | None
+    has_ended: bool

@@ -10,19 +10,20 @@ import contextlib
 import contextvars
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._arrays.base import native_of
 from aiocuda._cluster import ray
 from aiocuda._cluster.held import Held
 from aiocuda._cluster.leases import Leases
-from aiocuda._cluster.messages import Facts, Lent, Parcel, Sent, way_of
+from aiocuda._cluster.messages import Carried, Facts, Lent, Parcel, Sent, way_of
 from aiocuda._driver import runtime
 from aiocuda._verbs.copies import copy, to_device, to_host
 from aiocuda._verbs.create import empty
+from aiocuda._verbs.done import done
 
-__all__ = ["Place", "pack", "unpack"]
+__all__ = ["Carrier", "Place", "pack", "unpack"]
 
 _arrived: Final[contextvars.ContextVar[Place]] = contextvars.ContextVar("aiocuda parcel")
 
@@ -32,6 +33,16 @@ class Place:
 
     def __init__(self, arrays: Sequence[DeviceArray], held: Held) -> None:
         self.arrays, self.held = arrays, held
+
+
+class Carrier(Protocol):
+    """The ends of the links with the other process that are here."""
+
+    async def send(self, arrays: Sequence[DeviceArray], carried: Sequence[Carried], words: str) -> bool:
+        """Have arrays go by NCCL; return False where there is no link. `words`: what they belong to."""
+
+    async def receive(self, carried: Sequence[Carried], words: str) -> Sequence[DeviceArray]:
+        """Return arrays that go by NCCL; the work that brings them may be under way."""
 
 
 def _array(index: int) -> DeviceArray:
@@ -51,6 +62,7 @@ async def pack(
     value: Any,
     call: str,
     leases: Leases,
+    carrier: Carrier,
     sender: Facts,
     receiver: Facts,
     what: str,
@@ -62,8 +74,8 @@ async def pack(
     ----------
     value
         Anything.
-    call, leases
-        The call that it belongs to, and what the two processes lend each other.
+    call, leases, carrier
+        The call that it belongs to, what the two processes lend each other, and the links between them.
     sender, receiver
         This process, and the other one.
     what
@@ -88,14 +100,23 @@ async def pack(
         return reduce_held(each)
 
     pickled, buffers = ray.dumps(value, reduce, what)
-    arrays: list[Lent | Sent] = []
+    arrays: list[Lent | Carried | Sent] = []
+    by_nccl: list[tuple[Carried, DeviceArray]] = []
     try:
         for number, each in enumerate(found):
             device = runtime.uuid(each.device.ordinal)
-            if each.size and way_of(device, sender, receiver) == "handle":
+            way = way_of(device, sender, receiver) if each.size else "host"
+            if way == "handle":
                 arrays.append(leases.lend((call, number), await _lendable(each)))
+            elif way == "nccl":
+                carried = Carried((call, number), each.shape, each.dtype.name, device)
+                by_nccl.append((carried, await _sendable(each)))
+                arrays.append(carried)
             else:
                 arrays.append(Sent(await to_host(each), device))
+        if by_nccl and not await carrier.send([each for _, each in by_nccl], [each for each, _ in by_nccl], what):
+            for carried, each in by_nccl:
+                arrays[carried.lease[1]] = Sent(await to_host(each), carried.device)
     except BaseException:
         leases.end_call(call)
         raise
@@ -104,19 +125,41 @@ async def pack(
 
 async def _lendable(array: DeviceArray) -> DeviceArray:
     """Return the array, or a copy of it, in memory that other processes can open."""
-    if native_of(array)._is_interprocess:
-        return array
-    made = await empty(array.shape, array.dtype, device=array.device, interprocess=True)
-    copy(made, array).submit()  # the handle comes behind it
+    return array if native_of(array)._is_interprocess else await _copied(array, interprocess=True)
+
+
+async def _sendable(array: DeviceArray) -> DeviceArray:
+    """Return the array, or a copy of it in one piece; raise where it cannot be read.
+
+    The first half of a transfer is the other process', so this one's must not fail for a reason that is known before.
+    """
+    native = native_of(array)
+    if native._is_in_doubt:
+        await done(array)
+    return array if native._is_contiguous and not native._is_closed else await _copied(array)
+
+
+async def _copied(array: DeviceArray, *, interprocess: bool = False) -> DeviceArray:
+    """Return a copy in one piece; what uses it comes behind it."""
+    made = await empty(array.shape, array.dtype, device=array.device, interprocess=interprocess)
+    copy(made, array).submit()
     return made
 
 
-async def unpack(parcel: Parcel, leases: Leases, receiver: Facts, held: Held) -> Any:
-    """Return what was packed in another process."""
+async def unpack(parcel: Parcel, leases: Leases, carrier: Carrier, receiver: Facts, held: Held, words: str) -> Any:
+    """Return what was packed in another process. `words`: what that is."""
     arrays: list[DeviceArray] = []
+    by_nccl = [each for each in parcel.arrays if isinstance(each, Carried)]
     try:
+        came = iter(await carrier.receive(by_nccl, words) if by_nccl else ())
         for each in parcel.arrays:
-            arrays.append(leases.open(each) if isinstance(each, Lent) else await _uploaded(each, receiver))
+            match each:
+                case Lent():
+                    arrays.append(leases.open(each))
+                case Carried():
+                    arrays.append(next(came))
+                case _:
+                    arrays.append(await uploaded(each, receiver))
     except BaseException:
         leases.discard(parcel.arrays[len(arrays) :])
         raise
@@ -124,7 +167,7 @@ async def unpack(parcel: Parcel, leases: Leases, receiver: Facts, held: Held) ->
         return pickle.loads(parcel.pickled, buffers=parcel.buffers)
 
 
-async def _uploaded(sent: Sent, receiver: Facts) -> DeviceArray:
+async def uploaded(sent: Sent, receiver: Facts) -> DeviceArray:
     """Bring host data to the device that the array was on, if the receiver has that; else to the one in force."""
     if sent.device not in receiver.devices:
         return await to_device(sent.data)

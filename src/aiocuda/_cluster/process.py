@@ -5,6 +5,7 @@ Always true: an array that was lent to it is kept until it has passed there, or 
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import itertools
 import os
@@ -18,8 +19,9 @@ from typing import Any, Final
 from aiocuda._cluster import ray
 from aiocuda._cluster.calls import Calls
 from aiocuda._cluster.crossing import wait_for
+from aiocuda._cluster.driver_links import DriverLinks
 from aiocuda._cluster.leases import Leases
-from aiocuda._cluster.messages import Facts, Parcel, Pong, Reply, Request
+from aiocuda._cluster.messages import Facts, Parcel, Pong, Reply, Request, decoded, encoded
 from aiocuda.errors import RemoteError
 
 __all__ = ["WorkerProcess", "began", "next_call"]
@@ -56,6 +58,7 @@ class WorkerProcess:
         self.facts: Facts | None = None  # once it has begun
         self.calls = Calls(number)
         self.leases = Leases()
+        self.links = DriverLinks(self.calls, self._ask_for)
         self.deleted: deque[int] = deque()  # objects there that nobody here has any more; finalizers add to it
         self._abandoned: deque[str] = deque()
         self._ping: Any = None
@@ -87,24 +90,45 @@ class WorkerProcess:
     def ask(self, request: Request, doing: str) -> tuple[Any, Any]:
         """Have the process do something; return Ray's reference, and the future of a `Reply`."""
         future = self.calls.add(doing)
-        reference = self.actor.call.remote(request)
+        reference = self.actor.call.remote(encoded(request))
         ray.future_of(reference).add_done_callback(lambda done: self._came(future, done, doing))
         return reference, future
 
     def abandon(self, call: str, reference: Any, future: Any) -> None:
         """Have a call cancelled, whose result nobody wants."""
         self.calls.forget(future)
-        self._abandoned.append(call)
+        self.give_up(call)
         ray.cancel(reference)
+
+    def give_up(self, call: str) -> None:
+        """Have the process let go of what was sent there for a call that nobody makes any more."""
+        self._abandoned.append(call)
+
+    def _ask_for(self, method: str, what: Any, doing: str) -> concurrent.futures.Future[Any]:
+        """Have the process do something for the links."""
+        future = self.calls.add(doing)
+
+        def came(done: Any) -> None:
+            if (error := done.exception()) is None:
+                self.calls.settle(future, done.result(), None)
+            else:
+                self._fail(future, error, doing)
+
+        ray.future_of(getattr(self.actor, method).remote(what)).add_done_callback(came)
+        return future
 
     def _came(self, future: Any, done: Any, doing: str) -> None:
         error = done.exception()
         if error is None:
-            reply: Reply = done.result()
+            reply: Reply = decoded(done.result())
             self.leases.end(reply.closed)
             if not self.calls.settle(future, reply, None) and isinstance(reply.result, Parcel):
                 self.leases.discard(reply.result.arrays)  # nobody waits for it any more
-        elif ray.is_gone(error):
+        else:
+            self._fail(future, error, doing)
+
+    def _fail(self, future: Any, error: BaseException, doing: str) -> None:
+        if ray.is_gone(error):
             self.lose(_told(error))
         else:
             what = "CancelledError" if ray.is_cancelled(error) else f"Ray: {type(error).__name__}"
@@ -158,6 +182,7 @@ class WorkerProcess:
         if facts is not None and facts.host == ray.node_id() and began(facts.process_id) == facts.began:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(facts.process_id, signal.SIGKILL)
+        self.links.end(self.calls.lost)
 
 
 def began(process_id: int) -> int | None:

@@ -5,7 +5,6 @@ Always true: a call goes to the process that the worker has when it is made.
 
 from __future__ import annotations
 
-import pickle
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar, cast, overload
@@ -17,7 +16,8 @@ from aiocuda._cluster.held import Held
 from aiocuda._cluster.messages import Facts, Raised, Reply, Request
 from aiocuda._cluster.parcels import held_here, pack, unpack
 from aiocuda._cluster.process import WorkerProcess, next_call
-from aiocuda.errors import ClusterError, RemoteError, WorkerLostError
+from aiocuda._cluster.raised import error_from
+from aiocuda.errors import ClusterError, WorkerLostError
 
 __all__ = ["Remote", "Worker"]
 
@@ -117,7 +117,13 @@ class Worker:
             raise WorkerLostError(self.number, name, process.calls.lost)
         facts, leases = _facts(process), process.leases
         words = f"{name}, with its arguments,"
-        parcel = await pack((what, args, kwargs), call, leases, self._driver, facts, words, _reducer(process))
+        try:
+            parcel = await pack(
+                (what, args, kwargs), call, leases, process.links, self._driver, facts, words, _reducer(process)
+            )
+        except BaseException:
+            process.give_up(call)
+            raise
         try:
             request = Request(call, kind, target, parcel, leases.take_closed())
             reference, future = process.ask(request, name)
@@ -132,8 +138,9 @@ class Worker:
             process.abandon(call, reference, future)
             raise
         if isinstance(reply.result, Raised):
-            raise _remote(reply.result, self.number, name)
-        return await unpack(reply.result, leases, self._driver, Held("this process"))
+            raise error_from(reply.result, self.number, name)
+        what = f"the result of {name}"
+        return await unpack(reply.result, leases, process.links, self._driver, Held("this process"), what)
 
 
 def _facts(process: WorkerProcess) -> Facts:
@@ -162,17 +169,6 @@ def _reducer(process: WorkerProcess) -> Callable[[Any], Any]:
 
 def _name(function: Any) -> str:
     return str(getattr(function, "__qualname__", None) or type(function).__qualname__) + "()"
-
-
-def _remote(raised: Raised, worker: int, name: str) -> BaseException:
-    """Return the exception of a worker's, with notes of where it comes from."""
-    error: BaseException
-    if raised.pickled is None:
-        error = RemoteError(worker, name, raised.words, raised.traceback)
-    else:
-        error = pickle.loads(raised.pickled)
-    error.add_note(f"{name} raised it on worker {worker}:\n{raised.traceback}")
-    return error
 
 
 class Remote:

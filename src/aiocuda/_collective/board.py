@@ -11,12 +11,12 @@ import hashlib
 import mmap
 import os
 import secrets
-import threading
 import weakref
 from typing import Any, Final
 
 from aiocuda import _native
 from aiocuda._collective.agreement import Key
+from aiocuda._collective.ending import end_later
 from aiocuda._driver import nccl
 from aiocuda.errors import DriverError
 
@@ -122,4 +122,4 @@ def _unlock(device: int, address: int, board: object) -> None:
 
     keep = [board]
     with contextlib.suppress(RuntimeError):  # Python ends
-        threading.Thread(target=unlock, name="aiocuda-board", daemon=True).start()
+        end_later(unlock, "aiocuda-board")

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from aiocuda import _native
 from aiocuda._collective.calls import CONNECT, Call, checked_op
+from aiocuda._collective.dropping import let_go_when_dropped
 from aiocuda._collective.members import Members
 from aiocuda._collective.order import chained
 from aiocuda._collective.others import Promise
@@ -32,6 +33,7 @@ class Builder:
         self._members = members
         self._tokens = [zeros(1, "int32", device=each).sync() for each in members.devices]
         _native.make_token(self._tokens[0])  # which all calls write
+        let_go_when_dropped(self, members)
 
     def connection(self) -> DeviceOp[Any]:
         """Return an operation that makes one small call of each kind."""

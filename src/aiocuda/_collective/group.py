@@ -414,5 +414,7 @@ class Group:
         Notes
         -----
         *Blocks*: until then. An abort, by any thread or rank, ends it at once, and so does a failure. *Thread-safe*.
+        NCCL keeps a rank's memory until the other ranks on its host have closed, too. `close()` waits for that a second
+        at most, and then a thread does.
         """
         self._members.close(checked_timeout(timeout_s))

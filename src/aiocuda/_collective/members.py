@@ -6,17 +6,15 @@ waits for it, or for what was made of it, is told why.
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import functools
 import threading
 import time
-import weakref
 from collections.abc import Sequence
 from typing import Any, Final
 
 from aiocuda import _native
 from aiocuda._collective.calls import Call, Part
+from aiocuda._collective.ending import abort, destroy
 from aiocuda._collective.meeting import Place
 from aiocuda._collective.others import Others, Promise
 from aiocuda._collective.overlaps import check_overlaps
@@ -28,19 +26,7 @@ from aiocuda.errors import ArgumentValueError, CaptureError, ClosedError, Collec
 
 __all__ = ["Members"]
 
-_ABORT_S: Final = 1.0
 _REASON_S: Final = 1.0
-_EXIT_S: Final = 5.0
-
-_aborting: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
-
-
-@atexit.register
-def _wait_for_aborts() -> None:
-    """Keep the process, for a while, as long as NCCL aborts: its memory must not be taken down meanwhile."""
-    deadline = time.monotonic() + _EXIT_S
-    for each in list(_aborting):
-        each.join(max(deadline - time.monotonic(), 0))
 
 
 class Members:
@@ -162,19 +148,39 @@ class Members:
         with self._lock:
             self._is_closed = True
             error = self._error
-        if watch is not None:
-            watch.close()
+        self._end()
+        if not is_in_time and error is not None:
+            raise CollectiveError(*error.args)
+
+    def drop(self) -> None:
+        """Let go of the ranks, which nobody uses any more: in peace, unless something is under way."""
+        if (watch := self._watch) is not None:
+            watch.settle()
+            if not watch.wait_until_idle(0):
+                self.fail(f"rank {self.ranks[0]} has dropped the group, and not closed it")
+        with self._lock:
+            if self._is_closing:
+                return
+            self._is_closing = self._is_closed = True
+        self._end()
+
+    def _end(self) -> None:
+        """Let go of what the group has, once nothing is under way or it has failed."""
+        if self._watch is not None:
+            self._watch.close()
         if self._others is not None:
-            self._others.leave(in_peace=error is None)
-        if error is None:
-            for communicator in self._communicators:
-                communicator.destroy()
+            self._others.leave(in_peace=self._error is None)
+        if self._error is None:
+            destroy(self._communicators)
         else:
             self._abort_ranks()
         for stream in self.streams:
             stream.close()
-        if not is_in_time and error is not None:
-            raise CollectiveError(*error.args)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the group has failed, or somebody closes it."""
+        return self._error is not None or self._is_closing
 
     def require_usable(self) -> None:
         """Raise `CollectiveError` if the group has failed, `ClosedError` if it was closed."""
@@ -313,7 +319,7 @@ class Members:
         self._has_failed.set()
         # First those who wait must learn of it, then NCCL's kernels may end, and then what waits for an agreement.
         if self._watch is not None:
-            self._watch.fail(error)
+            self._watch.fail(lambda _: error)
         if others is not None and not are_told:
             others.tell(reason)
         self._abort_ranks()
@@ -325,24 +331,11 @@ class Members:
         return self._error is not None or self._is_closed
 
     def _abort_ranks(self) -> None:
-        # NCCL marks a communicator first, so that its kernels end. Then it may wait for them, and for what their
-        # streams wait for: an agreement, or work that needs this very thread. So it gets a thread, and a second.
         with self._lock:
             if self._is_aborting or not self._communicators:
                 return
             self._is_aborting = True
-        are_aborted = threading.Event()
-        abort = functools.partial(self._abort_each, are_aborted)
-        thread = threading.Thread(target=abort, name="aiocuda-abort", daemon=True)
-        _aborting.add(thread)
-        thread.start()
-        are_aborted.wait(_ABORT_S)
-
-    def _abort_each(self, are_aborted: threading.Event) -> None:
-        for communicator in self._communicators:
-            with contextlib.suppress(RuntimeError):
-                communicator.abort()
-        are_aborted.set()
+        abort(self._communicators)
 
 
 @functools.cache

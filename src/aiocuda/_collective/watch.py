@@ -92,8 +92,8 @@ class Watch:
                 first.doubt.end()
             self._changed.notify_all()
 
-    def fail(self, error: BaseException) -> None:
-        """Take what has not passed for failed, and look no more."""
+    def fail(self, error_of: Callable[[str], BaseException]) -> None:
+        """Take what has not passed for failed, and look no more. `error_of`: the error of what is in these words."""
         self.settle()
         with self._changed:
             lost, self._flights = list(self._flights), deque()
@@ -101,7 +101,7 @@ class Watch:
             self._changed.notify_all()
         self._has_ended.set()
         for each in lost:
-            each.doubt.fail(error)
+            each.doubt.fail(error_of(each.words))
 
     def close(self) -> None:
         with self._changed:

@@ -5,16 +5,20 @@ Always true: what is returned was read back from the driver after the last chang
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from aiocuda._devices.memory import whole_number
+from aiocuda import _devices
+from aiocuda._devices.numbers import whole_number
 from aiocuda._driver import context_limits
-from aiocuda._driver.loaded import CACHE_PREFERENCES, CachePreference
+from aiocuda._driver.context_limits import CACHE_PREFERENCES, CachePreference
 from aiocuda._engine import faults
 from aiocuda._values.given import one_of
 from aiocuda.errors import ArgumentValueError, DriverError
 
-__all__ = ["ContextSettings", "DeviceLimits"]
+if TYPE_CHECKING:
+    from aiocuda._devices.limits_read import DeviceLimits
+
+__all__ = ["ContextSettings"]
 
 # Why the driver refuses a value, as CUDA documents it for cuCtxSetLimit, and what can be done.
 _REFUSED = {
@@ -25,38 +29,6 @@ _REFUSED = {
     "already; set it before the first such launch",
     "l2_fetch_bytes": "it goes from 0 to 128",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceLimits:
-    """The limits of a device's context, as `Device.limits` reads them. None: the device has no such limit.
-
-    Attributes
-    ----------
-    stack_bytes
-        The stack of each thread of a kernel, for calls and what registers do not hold.
-    printf_bytes
-        What kernels may have printed until the host next waits through the driver; what is older is overwritten.
-    heap_bytes
-        The memory from which kernels' ``malloc`` and ``new`` take.
-    sync_depth
-        How many levels of kernels that launch kernels may wait for those; no device of compute capability 9.0 or later
-        has it.
-    pending_launches
-        How many launches that kernels make may wait for their turn.
-    l2_fetch_bytes
-        How much the second-level cache fetches at once at most, from 0 to 128: a hint.
-    persisting_l2_bytes
-        How much of the second-level cache may be set aside for accesses that persist.
-    """
-
-    stack_bytes: int | None
-    printf_bytes: int | None
-    heap_bytes: int | None
-    sync_depth: int | None
-    pending_launches: int | None
-    l2_fetch_bytes: int | None
-    persisting_l2_bytes: int | None
 
 
 class ContextSettings:
@@ -80,7 +52,9 @@ class ContextSettings:
             The device is lost.
         """
         with faults.raised_as(f"asking for the limits of device {self._ordinal}", self._ordinal):
-            return DeviceLimits(**{name: context_limits.limit(self._ordinal, name) for name in context_limits.NAMES})
+            return _devices.DeviceLimits(
+                **{name: context_limits.limit(self._ordinal, name) for name in context_limits.NAMES}
+            )
 
     def set_limits(
         self,

@@ -5,10 +5,15 @@ Always true: sizes are bytes; what is told is how things were when they were ask
 
 from __future__ import annotations
 
-from aiocuda import _native
-from aiocuda._devices.memory import MemoryHolder, MemoryInfo, MemoryPool, whole_number
+from typing import TYPE_CHECKING
+
+from aiocuda import _devices, _native
+from aiocuda._devices.numbers import whole_number
 from aiocuda._driver import runtime
 from aiocuda._engine import accounts, faults
+
+if TYPE_CHECKING:
+    from aiocuda._devices.memory import MemoryInfo, MemoryPool
 
 __all__ = ["DeviceMemory"]
 
@@ -50,12 +55,17 @@ class DeviceMemory:
         held, peak = _native.memory(self._ordinal)
         arrays = accounts.each_array(self._ordinal) if largest else []
         named = [
-            tuple(MemoryHolder(each.place, each.size_bytes, each.arrays) for each in accounts.largest(found, largest))
+            tuple(
+                _devices.MemoryHolder(each.place, each.size_bytes, each.arrays)
+                for each in accounts.largest(found, largest)
+            )
             for found in (arrays, accounts.by_place(arrays))
         ]
         managed, _, _ = _native.managed_memory(self._ordinal)
         kept = _native.kept_interprocess_bytes(self._ordinal)
-        return MemoryInfo(free + kept, total, held, reserved, peak, managed, _native.guest_bytes(self._ordinal), *named)
+        return _devices.MemoryInfo(
+            free + kept, total, held, reserved, peak, managed, _native.guest_bytes(self._ordinal), *named
+        )
 
     def reset_peak_memory(self) -> None:
         """Have `MemoryInfo.peak_bytes` begin anew, with what is in use now."""
@@ -67,7 +77,7 @@ class DeviceMemory:
         """The settings of the device's memory pool, as `set_memory_pool` takes them."""
         with faults.raised_as(f"asking for the memory pool of device {self._ordinal}", self._ordinal):
             kept, bound = runtime.release_threshold(self._ordinal), runtime.pool_bound(self._ordinal)
-        return MemoryPool(None if kept == runtime.EVERYTHING else kept, bound or None)
+        return _devices.MemoryPool(None if kept == runtime.EVERYTHING else kept, bound or None)
 
     def set_memory_pool(self, *, release_threshold: int | None = None, max_bytes: int | None = None) -> MemoryPool:
         """Say how much memory the device's memory pool may hold, and how much of that when it is not in use.

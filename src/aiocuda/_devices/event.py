@@ -5,37 +5,18 @@ Always true: an event is recorded once, and may be used from any thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from aiocuda import _native
+from aiocuda import _devices, _native
 from aiocuda._devices.lending import Owner
 from aiocuda._engine.timed_waits import TimedWaits
 from aiocuda.errors import AiocudaError, ArgumentTypeError, ArgumentValueError, DeviceMismatchError
 
 if TYPE_CHECKING:
     from aiocuda._devices.device import Device
+    from aiocuda._devices.event_handle import IpcEventHandle
 
-__all__ = ["Event", "IpcEventHandle"]
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class IpcEventHandle:
-    """An event that another process may open with `open_ipc`; made by `Event.ipc_handle`. It can be pickled.
-
-    Attributes
-    ----------
-    owner
-        The process that made it, and the device.
-    event
-        The driver's handle.
-    """
-
-    owner: Owner
-    event: bytes
-
-    def __repr__(self) -> str:
-        return f"<IpcEventHandle of process {self.owner.process_id}>"
+__all__ = ["Event"]
 
 
 class Event(TimedWaits, _native.Event):
@@ -136,7 +117,7 @@ class Event(TimedWaits, _native.Event):
                 f"ipc_handle: other processes can open events that this one has recorded with interprocess=True, and "
                 f"{self!r} is none"
             )
-        return IpcEventHandle(Owner.here(self.device.ordinal), self._lend())
+        return _devices.IpcEventHandle(Owner.here(self.device.ordinal), self._lend())
 
     def __repr__(self) -> str:
         try:

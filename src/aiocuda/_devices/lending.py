@@ -6,8 +6,7 @@ Always true: a process knows itself again, whichever container it is in.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiocuda._driver import runtime
 from aiocuda.errors import DeviceMismatchError
@@ -18,8 +17,7 @@ __all__ = ["Owner"]
 _TOKEN: Final = os.urandom(16)
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(NamedTuple):
     """Which process has made a handle, and which device it is about."""
 
     process_id: int

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from aiocuda._devices.device import DeviceLike, as_ordinal
-from aiocuda._devices.memory import whole_number
+from aiocuda._devices.numbers import whole_number
 from aiocuda._engine import placement
 
 __all__ = ["memory_limit"]

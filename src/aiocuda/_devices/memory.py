@@ -6,11 +6,10 @@ Always true: it is how things were when it was asked for, and changes no more.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from aiocuda.errors import ArgumentValueError
+from aiocuda._naming import name_publicly
 
-__all__ = ["MemoryHolder", "MemoryInfo", "MemoryPool", "whole_number"]
+__all__ = ["MemoryHolder", "MemoryInfo", "MemoryPool"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +87,4 @@ class MemoryInfo:
     largest_places: tuple[MemoryHolder, ...] = ()
 
 
-def whole_number(number: Any, name: str, least: int = 0) -> int:
-    """Return what was given for a count or a size.
-
-    Raises
-    ------
-    ArgumentValueError
-        It is no whole number, or less than the least.
-    """
-    if isinstance(number, bool) or not isinstance(number, int) or number < least:
-        raise ArgumentValueError(f"{name} is a whole number, {least} or more; {number!r} was given")
-    return number
+name_publicly("aiocuda", globals(), __all__)

@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from aiocuda._driver.select import DRIVER_SONAME
+from aiocuda._driver.choosing import DRIVER_SONAME
 from aiocuda.errors import KernelCheckError, RaceError
 
 __all__ = [

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from aiocuda._driver import includes, runtime
-from aiocuda._driver.private_cache import PrivateCache, private_directory, tell
-from aiocuda._driver.select import cache_directory
+from aiocuda._driver.private_cache import PrivateCache, cache_directory, private_directory, tell
 from aiocuda.errors import CompilationError
 
 __all__ = ["PLAIN_PTX", "Image", "Source", "compile_sources", "lowered_name", "newer_than_driver"]

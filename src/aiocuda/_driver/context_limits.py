@@ -5,23 +5,27 @@ Always true: the settings are the driver's to keep; nothing of them is remembere
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from aiocuda import _native
 from aiocuda._driver import runtime
-from aiocuda._driver.loaded import CACHE_PREFERENCES, CachePreference
 from aiocuda.errors import DriverError
 
 __all__ = [
+    "CACHE_PREFERENCES",
     "INVALID_VALUE",
     "NAMES",
     "UNSUPPORTED",
+    "CachePreference",
     "cache_preference",
     "highest_stream_priority",
     "limit",
     "set_cache_preference",
     "set_limit",
 ]
+
+CachePreference = Literal["default", "shared", "l1", "equal"]
+CACHE_PREFERENCES: Final[tuple[CachePreference, ...]] = ("default", "shared", "l1", "equal")  # as CUfunc_cache counts
 
 INVALID_VALUE: Final = 1  # CUDA_ERROR_INVALID_VALUE
 UNSUPPORTED: Final = 215  # CUDA_ERROR_UNSUPPORTED_LIMIT

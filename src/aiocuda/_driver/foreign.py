@@ -6,8 +6,7 @@ import math
 import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -20,8 +19,7 @@ __all__ = ["Lent", "lent_by", "possible"]
 _DEVICE_KINDS: Final = (2, 13)  # DLPack's numbers of kDLCUDA and kDLCUDAManaged
 
 
-@dataclass(frozen=True, slots=True)
-class Lent:
+class Lent(NamedTuple):
     """Memory that another library lends.
 
     Attributes
@@ -57,11 +55,13 @@ class Lent:
     relay: int | None
 
 
-@dataclass(frozen=True, slots=True)
 class _Shown:
     """An array interface that was read already, for who reads it again."""
 
-    __cuda_array_interface__: dict[str, Any]
+    __slots__ = ("__cuda_array_interface__",)
+
+    def __init__(self, interface: dict[str, Any]) -> None:
+        self.__cuda_array_interface__ = interface
 
 
 def lent_by(x: Any, where: str) -> Lent:

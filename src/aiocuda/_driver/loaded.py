@@ -14,17 +14,17 @@ import threading
 import weakref
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, NamedTuple
 
 from aiocuda import _native
 from aiocuda._driver import runtime
 from aiocuda._driver.compiler import Image, newer_than_driver
+from aiocuda._driver.context_limits import CACHE_PREFERENCES, CachePreference
 from aiocuda._driver.image_variables import has_variables
+from aiocuda._naming import name_publicly
 from aiocuda.errors import ArgumentValueError, CompilationError, LaunchError
 
 __all__ = [
-    "CACHE_PREFERENCES",
-    "CachePreference",
     "KernelAttributes",
     "LoadedKernel",
     "LoadedModule",
@@ -32,9 +32,6 @@ __all__ = [
     "load",
     "load_alone",
 ]
-
-CachePreference = Literal["default", "shared", "l1", "equal"]
-CACHE_PREFERENCES: Final[tuple[CachePreference, ...]] = ("default", "shared", "l1", "equal")  # as CUfunc_cache counts
 
 # Each image that somebody drops while its device is busy stays loaded until the device is idle. So that a device that
 # never is does not collect them for ever, loading one more unloads them where they are as many.
@@ -104,8 +101,7 @@ class Occupancy:
     available_shared_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Limits:
+class _Limits(NamedTuple):
     """The limits of a device for a kernel."""
 
     shared_limit_bytes: int
@@ -444,3 +440,6 @@ def _is_mangled(name: str, symbol: str) -> bool:
     spelled = "".join(f"{len(part)}{part}" for part in parts)
     start = f"_ZN{spelled}E" if len(parts) > 1 else f"_Z{spelled}"
     return symbol.startswith(start) and not symbol[len(start) :].startswith("I")
+
+
+name_publicly("aiocuda", globals(), ("KernelAttributes", "Occupancy"))

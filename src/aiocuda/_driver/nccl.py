@@ -8,6 +8,7 @@ group, which is ended whatever happens.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,8 +20,8 @@ from aiocuda._driver import runtime
 from aiocuda.errors import CollectiveError, DriverError, MissingPackageError
 
 __all__ = [
-    "DTYPES", "OPS", "Communicator", "Events", "NcclCall", "connect", "launch", "lock_pages", "new_id", "unlock_pages",
-    "wait_for_flag",
+    "DTYPES", "OPS", "Communicator", "Events", "NcclCall", "connect", "is_installed", "launch", "lock_pages", "new_id",
+    "unlock_pages", "wait_for_flag",
 ]  # fmt: skip
 
 _INSTALL: Final = 'pip install "aiocuda[nccl]"'
@@ -61,6 +62,11 @@ def _bindings() -> Any:
     except ImportError as error:
         raise MissingPackageError(f"collectives need nccl4py ({error}): {_INSTALL}") from error
     return nccl
+
+
+def is_installed() -> bool:
+    """Return whether nccl4py is there. Whether it finds NCCL is known when that is first used."""
+    return importlib.util.find_spec("nccl") is not None
 
 
 def new_id() -> bytes:
@@ -149,11 +155,18 @@ class Communicator:
         getattr(_bindings(), function)(self._handle)
 
 
-def connect(devices: Sequence[int], ranks: Sequence[int], size: int, identity: bytes) -> list[Communicator]:
-    """Begin to connect ranks of this process with all others; one rank for each device."""
+def connect(
+    devices: Sequence[int], ranks: Sequence[int], size: int, identity: bytes, most_blocks: int | None = None
+) -> list[Communicator]:
+    """Begin to connect ranks of this process with all others; one rank for each device.
+
+    `most_blocks`: how many blocks NCCL's kernels have at most; None: as NCCL thinks best.
+    """
     bindings = _bindings()
     config = bindings.Config()
     config.blocking = 0
+    if most_blocks is not None:
+        config.max_ctas = most_blocks
     made = []
     lock = threading.RLock()
     given = bytearray(identity)  # the binding takes no bytes

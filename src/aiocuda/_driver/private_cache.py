@@ -14,7 +14,22 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PrivateCache", "private_directory", "tell"]
+__all__ = ["PrivateCache", "cache_directory", "private_directory", "tell"]
+
+
+def cache_directory() -> Path | None:
+    """Return where compiled kernels are kept: as the emulated compiler decides it, too.
+
+    ``AIOCUDA_CACHE_DIR``; where that is not set, ``aiocuda`` in ``XDG_CACHE_HOME`` or in ``~/.cache``. None where
+    there is no home either.
+    """
+    if chosen := os.environ.get("AIOCUDA_CACHE_DIR"):
+        return Path(chosen)
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "aiocuda"
+    if home := os.environ.get("HOME"):
+        return Path(home) / ".cache" / "aiocuda"
+    return None
 
 
 class PrivateCache:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aiocuda import _forks, _native
-from aiocuda._driver.select import DriverInfo, select_driver, submission_thread
+from aiocuda._driver.select import select_driver, submission_thread
 from aiocuda.errors import ArgumentValueError, DriverError, ForkedProcessError
+
+if TYPE_CHECKING:
+    from aiocuda._driver.choosing import DriverInfo
 
 __all__ = [
     "EVERYTHING",
@@ -55,8 +57,7 @@ watched: Callable[[str], contextlib.AbstractContextManager[None]] = contextlib.n
 when_open: Callable[[], None] | None = None  # called when a device is open; `aiocuda._wiring` sets it, too
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceProperties:
+class DeviceProperties(NamedTuple):
     """The properties of a device that do not change.
 
     Attributes
@@ -80,12 +81,14 @@ class DeviceProperties:
     total_bytes: int
 
 
-@dataclass(slots=True)
 class _OpenDevice:
-    context: int
-    memory: Any  # cuda.core's memory resource: it owns the pool
-    most_bytes: int = 0  # that the pool may hold; 0: no bound
-    former: list[Any] = field(default_factory=list)  # memory resources of before, which still hold something
+    __slots__ = ("context", "former", "memory", "most_bytes")
+
+    def __init__(self, context: int, memory: Any) -> None:
+        self.context = context
+        self.memory = memory  # cuda.core's memory resource: it owns the pool
+        self.most_bytes = 0  # that the pool may hold; 0: no bound
+        self.former: list[Any] = []  # memory resources of before, which still hold something
 
 
 def call(function: Any, *arguments: object, asked: str = "") -> Any:

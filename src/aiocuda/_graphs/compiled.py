@@ -13,12 +13,11 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 import numpy as np
 
-from aiocuda import _native
+from aiocuda import _graphs, _native
 from aiocuda._engine import held_up, placement
 from aiocuda._graphs import result_template
 from aiocuda._graphs.compiled_call import Call, described, is_number, is_plain, mapped
@@ -32,34 +31,15 @@ from aiocuda._verbs.copies import copy, dup
 from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["CacheInfo", "Compiled", "compile"]
+if TYPE_CHECKING:
+    from aiocuda._graphs.counts import CacheInfo
+
+__all__ = ["Compiled", "compile"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Results = Literal["buffers", "copy"]
 _log = logging.getLogger("aiocuda.compile")
-
-
-@dataclass(frozen=True, slots=True)
-class CacheInfo:
-    """A compiled function's graphs, in numbers.
-
-    Attributes
-    ----------
-    hits
-        Calls that found a graph.
-    misses
-        Calls for which one was made.
-    graphs
-        That are kept now.
-    max_graphs
-        The most that are kept; the one that was used longest ago goes first.
-    """
-
-    hits: int
-    misses: int
-    graphs: int
-    max_graphs: int
 
 
 class _Graph:
@@ -175,7 +155,7 @@ class Compiled(_native.CompiledFace, Generic[P, R]):
         """
         with self._lock:
             hits = self._hits + sum(graph.native_hits for graph in self._graphs.values())
-            return CacheInfo(hits, self._misses, len(self._graphs), self._max_graphs)
+            return _graphs.CacheInfo(hits, self._misses, len(self._graphs), self._max_graphs)
 
     def cache_clear(self) -> None:
         """Let go of all graphs; they end behind their last launches."""

@@ -9,58 +9,27 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 
-from aiocuda import _native
+from aiocuda import _graphs, _native
 from aiocuda._devices.device import Stream, as_stream
 from aiocuda._devices.placing import placement_for
 from aiocuda._engine import held_up, opening, placement
-from aiocuda._graphs import drawing, making, recording, result_template
+from aiocuda._graphs import making, recording, result_template
 from aiocuda._graphs.result_template import ResultTemplate
 from aiocuda._ops.above import CaptureMode
 from aiocuda._ops.operation import CallOp, CreateOp, DeviceOp, ReplayOp
-from aiocuda._pictures.picture import Picture
 from aiocuda._values import dtypes
 from aiocuda.errors import ArgumentValueError, DeviceMismatchError
 
-__all__ = ["CudaGraph", "GraphStatistics", "graph_of", "graph_of_async", "make_graph", "make_graph_async"]
+if TYPE_CHECKING:
+    from aiocuda._graphs.counts import GraphStatistics
+    from aiocuda._pictures.picture import Picture
+
+__all__ = ["CudaGraph", "graph_of", "graph_of_async", "make_graph", "make_graph_async"]
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class GraphStatistics:
-    """A graph in numbers.
-
-    Attributes
-    ----------
-    nodes, edges
-        Of the graph; what a function of `call` captured is one node.
-    asked_bytes
-        Device memory of all arrays that are made inside.
-    shared_bytes
-        What the graph holds for those of them that are not its result: arrays whose uses do not meet share memory.
-    output_bytes
-        Memory of the result.
-    launches
-        So far.
-    parameter_sets
-        Nodes whose parameters launches have set.
-    instantiations
-        How often the driver had to make it executable: once, and once more for each launch that replaced the memory of
-        a two-dimensional copy or fill, which cannot be set.
-    """
-
-    nodes: int
-    edges: int
-    asked_bytes: int
-    shared_bytes: int
-    output_bytes: int
-    launches: int
-    parameter_sets: int
-    instantiations: int
 
 
 class CudaGraph(_native.GraphFace, Generic[T_co]):
@@ -246,7 +215,7 @@ class CudaGraph(_native.GraphFace, Generic[T_co]):
         GraphStatistics
             A value of that moment: nodes, bytes of memory, launches.
         """
-        return GraphStatistics(**self._native.counts())
+        return _graphs.GraphStatistics(**self._native.counts())
 
     def draw(self) -> Picture:
         """Draw the graph: a box for each node, with what it touches and where it was built.
@@ -261,7 +230,7 @@ class CudaGraph(_native.GraphFace, Generic[T_co]):
         MissingPackageError
             igraph, which lays the picture out, is not installed: ``pip install 'aiocuda[draw]'``.
         """
-        return drawing.draw(self._native)
+        return _graphs.drawing.draw(self._native)
 
     def to_dot(self) -> str:
         """Return the graph in Graphviz's language: a box for each node, with what it touches and where it was built.
@@ -271,7 +240,7 @@ class CudaGraph(_native.GraphFace, Generic[T_co]):
         str
             A ``digraph``, which ``dot -Tsvg`` draws.
         """
-        return drawing.dot(self._native)
+        return _graphs.drawing.dot(self._native)
 
     def __repr__(self) -> str:
         if self.is_closed:

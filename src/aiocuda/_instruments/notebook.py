@@ -10,40 +10,20 @@ import html
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from aiocuda import _native
-from aiocuda._arrays.array import DeviceArray, HostArray
-from aiocuda._arrays.partition import Partition
+from aiocuda import _engine, _native
 from aiocuda._devices.device import Device
-from aiocuda._devices.policies import Policy
 from aiocuda._driver import runtime
-from aiocuda._engine import explain, faults, placement
-from aiocuda._engine.futures import DeviceFuture
+from aiocuda._engine import faults, placement
 from aiocuda._graphs.graph import CudaGraph
-from aiocuda._ops.operation import DeviceOp
 from aiocuda.errors import AiocudaError, MissingPackageError
 
-__all__ = ["show"]
+__all__ = ["array", "device", "future", "graph", "operation", "policy"]
 
 # Larger ones are drawn when somebody asks: a notebook shows an object at each mention.
 _MOST_BOXES: Final = 100
 _MOST_LINES: Final = 30
 
 Row = tuple[str, object]
-
-
-def show() -> None:
-    """Give the classes what notebooks ask for."""
-    for cls, shown in (
-        (DeviceOp, _operation),
-        (CudaGraph, _graph),
-        (DeviceArray, _array),
-        (HostArray, _array),
-        (Partition, _array),
-        (Device, _device),
-        (Policy, _policy),
-        (DeviceFuture, _future),
-    ):
-        setattr(cls, "_repr_html_", shown)  # noqa: B010 - a method that the class' own source does not show
 
 
 def _table(title: str, rows: Iterable[Row]) -> str:
@@ -68,18 +48,18 @@ def _drawn(draw: Callable[[], object], text: Callable[[], str], boxes: int) -> s
     return f"<pre>{html.escape(chr(10).join(lines[:_MOST_LINES] + left_out))}</pre>"
 
 
-def _operation(op: Any) -> str:
+def operation(op: Any) -> str:
     table = _table(op._title, [("state", op._state), ("built at", faults.origin_text(op))])
     if op._state != "pending":
         return table
     try:
-        steps = explain.record(op, placement.current.get())
+        steps = _engine.explain.record(op, placement.current.get())
         return table + _drawn(op.draw, op.explain, len(steps))
     except AiocudaError as error:  # what running it would raise; a notebook shows the object all the same
         return f"{table}<pre>{html.escape(f'{type(error).__name__}: {error}')}</pre>"
 
 
-def _graph(graph: CudaGraph[Any]) -> str:
+def graph(graph: CudaGraph[Any]) -> str:
     rows: list[Row] = [("made at", graph._native.place), ("inputs", ", ".join(graph.inputs))]
     if graph.is_closed:
         return _table("CudaGraph", [*rows, ("state", "closed")])
@@ -88,7 +68,7 @@ def _graph(graph: CudaGraph[Any]) -> str:
     return _table("CudaGraph", rows) + _drawn(graph.draw, graph.to_dot, counts.nodes)
 
 
-def _array(array: Any) -> str:
+def array(array: Any) -> str:
     state = _native.story_of(array)
     if array._is_closed:
         return _table(type(array).__name__, [("state", state)])
@@ -108,7 +88,7 @@ def _array(array: Any) -> str:
     )
 
 
-def _device(device: Device) -> str:
+def device(device: Device) -> str:
     rows: list[Row] = [("name", device.name), ("emulated", "yes" if device.is_emulated else "no")]
     if device.ordinal in runtime.open_devices():  # showing it does not open it
         used, peak = _native.memory(device.ordinal)
@@ -118,13 +98,13 @@ def _device(device: Device) -> str:
     return _table(f"Device {device.ordinal}", rows)
 
 
-def _policy(policy: Any) -> str:
+def policy(policy: Any) -> str:
     if not _native.is_made(policy):
         return f"<pre>{html.escape(repr(policy))}</pre>"
     return _table(type(policy).__name__, [("streams", policy._streams), ("priority", policy._priority)])
 
 
-def _future(future: Any) -> str:
+def future(future: Any) -> str:
     op = future._op
     state = repr(future).rpartition(", ")[2].rstrip(">")
     return _table("DeviceFuture", [("of", op._title), ("state", state), ("built at", faults.origin_text(op))])

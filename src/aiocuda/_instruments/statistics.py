@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aiocuda import _native
-from aiocuda._devices.memory import MemoryHolder, whole_number
+from aiocuda._devices.memory import MemoryHolder
+from aiocuda._devices.numbers import whole_number
 from aiocuda._driver import runtime
 from aiocuda._engine import accounts
 from aiocuda.errors import DriverError

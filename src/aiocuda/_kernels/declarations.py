@@ -6,16 +6,19 @@ Pure: sources in, what they declare out; nothing is compiled, and no compiler as
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aiocuda._driver.compiler import Source
-from aiocuda._source.signature import KernelSignature, parse_signature, parse_variables, select_kernel
-from aiocuda._source.variables import Variable
+from aiocuda import _source
 from aiocuda._values import dtypes, given
 from aiocuda._values.dtypes import DTypeLike
 from aiocuda.errors import ArgumentValueError, SignatureError, UndeclaredKernelError
+
+if TYPE_CHECKING:
+    from aiocuda._driver.compiler import Source
+    from aiocuda._source.signature import KernelSignature
+    from aiocuda._source.variables import Variable
 
 __all__ = ["find_kernel", "find_variable", "items_of"]
 
@@ -42,7 +45,7 @@ def find_kernel(
         try:
             found.append(
                 (
-                    select_kernel(
+                    _source.select_kernel(
                         *(source.text, name, structures),
                         options=options,
                         may_be_hidden=signature is None and len(sources) == 1,
@@ -61,15 +64,15 @@ def find_kernel(
         (declared, index), *_ = found
         if signature is None:
             return declared, index
-        spelled = parse_signature(signature, name=declared.name, structures=structures).parameters
+        spelled = _source.parse_signature(signature, name=declared.name, structures=structures).parameters
         # The rest is in the source.
-        return KernelSignature(
+        return _source.KernelSignature(
             declared.name, spelled, declared.name_expression_needed, declared.max_threads, declared.line
         ), index
     told = [error for error in refused if not isinstance(error, UndeclaredKernelError)]
     if name is not None and signature is not None and not told:  # a macro writes it
-        spelled = parse_signature(signature, name=name, structures=structures).parameters
-        return KernelSignature(name, spelled, name_expression_needed="<" in name), 0
+        spelled = _source.parse_signature(signature, name=name, structures=structures).parameters
+        return _source.KernelSignature(name, spelled, name_expression_needed="<" in name), 0
     if len(sources) == 1:
         raise refused[0]
     raise ArgumentValueError("\n".join(f"{source.name}: {why}" for source, why in zip(sources, refused, strict=True)))
@@ -85,7 +88,7 @@ def find_variable(
     is_dtype_given: bool,
 ) -> Variable | None:
     """Find a variable's declaration in a module's sources; None where a macro has it, and its dtype is given."""
-    every = {each.name: each for source in sources for each in parse_variables(source.text, options)}
+    every = {each.name: each for source in sources for each in _source.parse_variables(source.text, options)}
     names = [each for each in every if each == name] or [each for each in every if each.endswith(f"::{name}")]
     if len(names) == 1:
         found = every[names[0]]

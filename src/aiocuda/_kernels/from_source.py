@@ -7,14 +7,16 @@ on a device, or when asked.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from aiocuda._kernels.compile_options import CompileOptions
+from aiocuda import _source
 from aiocuda._kernels.kernel import Kernel
 from aiocuda._kernels.module import Module
-from aiocuda._source.signature import select_kernel
 from aiocuda._values import given
 from aiocuda.errors import ArgumentValueError, SignatureError
+
+if TYPE_CHECKING:
+    from aiocuda._kernels.compile_options import CompileOptions
 
 __all__ = ["kernel"]
 
@@ -76,7 +78,7 @@ def kernel(
     if name is not None:
         given.text(name, "name=", "a kernel's name or None")
     try:
-        called = select_kernel(source, name).name
+        called = _source.select_kernel(source, name).name
     except SignatureError:  # the module tells it better, or its signature= does
         called = name or "module"
     plain = called.partition("<")[0].replace("::", ".")

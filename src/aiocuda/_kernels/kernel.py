@@ -14,23 +14,15 @@ import types
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
-from aiocuda import _native
+from aiocuda import _driver, _native
 from aiocuda._devices.device import DeviceLike, as_ordinal
 from aiocuda._driver import runtime
-from aiocuda._driver.loaded import (
-    CACHE_PREFERENCES,
-    UNKNOWN_LIMITS,
-    CachePreference,
-    KernelAttributes,
-    LoadedKernel,
-    Occupancy,
-)
+from aiocuda._driver.context_limits import CACHE_PREFERENCES, CachePreference
 from aiocuda._engine import background, faults, held_up, opening
 from aiocuda._kernels import kernel_help
 from aiocuda._kernels.module_image import ModuleImage
 from aiocuda._kernels.packing import native_parameter, size_bytes
 from aiocuda._ops.operation import DeviceOp, LaunchOp
-from aiocuda._source.signature import KernelSignature
 from aiocuda._values import given
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CompilationError, DriverError, LaunchError
 
@@ -39,7 +31,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar
 
+    from aiocuda._driver.loaded import KernelAttributes, LoadedKernel, Occupancy
     from aiocuda._kernels.module import Module
+    from aiocuda._source.signature import KernelSignature
 
     R_co = TypeVar("R_co", covariant=True, default=Any)
 
@@ -437,11 +431,11 @@ class Kernel(_native.Kernel, _Writes[R_co]):
         try:
             limits = loaded.limits()
             limit_bytes = self._shared_limit(ordinal, limits.shared_limit_bytes)
-            limits = dataclasses.replace(limits, shared_limit_bytes=limit_bytes)
+            limits = limits._replace(shared_limit_bytes=limit_bytes)
             loaded.allow_shared(limit_bytes)  # where it is another function than before
         except DriverError:  # a broken context answers nothing: the launch is refused, and tells why
-            limits = UNKNOWN_LIMITS
-        return _native.LoadedFunction(loaded.function, loaded.image, **dataclasses.asdict(limits))
+            limits = _driver.UNKNOWN_LIMITS
+        return _native.LoadedFunction(loaded.function, loaded.image, **limits._asdict())
 
     def _known_signature(self) -> KernelSignature | None:
         """Return the signature; None where the compiler is still to be asked for it."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 import inspect
 import keyword
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from aiocuda._source.signature import KernelSignature, Parameter
+if TYPE_CHECKING:
+    from aiocuda._source.signature import KernelSignature, Parameter
 
 __all__ = ["signature_of", "text_of"]
 

@@ -11,32 +11,19 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import numpy as np
 
-from aiocuda import _native
+from aiocuda import _driver, _kernels, _native, _source
 from aiocuda._arrays.array import DeviceArray
 from aiocuda._devices.device import DeviceLike, as_ordinal
 from aiocuda._driver import runtime
-from aiocuda._driver.compiler import Image, Source, lowered_name
 from aiocuda._engine import faults
-from aiocuda._kernels.compile_options import CompileOptions, as_arguments
 from aiocuda._kernels.declarations import find_kernel, find_variable, items_of
 from aiocuda._kernels.kernel import Kernel, make_kernel
 from aiocuda._kernels.module_image import ModuleImage
 from aiocuda._kernels.struct_values import to_layouts
-from aiocuda._source import questions
-from aiocuda._source.signature import (
-    PASS_SIGNATURE,
-    KernelSignature,
-    names_in,
-    parse_kernels,
-    parse_signature,
-    parse_variables,
-)
-from aiocuda._source.variables import Variable
 from aiocuda._values import dtypes, given
 from aiocuda._values.dtypes import DTypeLike
 from aiocuda.errors import (
@@ -46,13 +33,17 @@ from aiocuda.errors import (
     SignatureError,
 )
 
+if TYPE_CHECKING:
+    from aiocuda._driver.compiler import Image, Source
+    from aiocuda._kernels.compile_options import CompileOptions
+    from aiocuda._kernels.files import BinaryKind
+    from aiocuda._source.signature import KernelSignature
+    from aiocuda._source.variables import Variable
+
 __all__ = ["Module"]
 
-_Binary = Literal["cubin", "ptx", "fatbin"]
-_SOURCE_SUFFIXES: Final = frozenset({".cu", ".cuh", ".cpp", ".cxx", ".cc"})
-_BINARY_SUFFIXES: Final[dict[str, _Binary]] = {".ptx": "ptx", ".cubin": "cubin", ".fatbin": "fatbin"}
 # How the contents begin: ELF, and the magic number of a fat binary (little-endian).
-_MAGIC: Final[dict[_Binary, bytes]] = {"cubin": b"\x7fELF", "fatbin": b"\x50\xed\x55\xba"}
+_MAGIC: Final[dict[BinaryKind, bytes]] = {"cubin": b"\x7fELF", "fatbin": b"\x50\xed\x55\xba"}
 
 
 class Module:
@@ -72,12 +63,14 @@ class Module:
     """
 
     def __init__(self, code: tuple[Source, ...] | Image, options: tuple[str, ...]) -> None:
-        self.name = code.name if isinstance(code, Image) else code[0].name
+        self.name = code.name if isinstance(code, _driver.Image) else code[0].name
         self.options = options
         self._code = code
         self._lock = threading.Lock()
         self._images = [ModuleImage(code, options)]
-        self._has_variables = not isinstance(code, Image) and any(parse_variables(each.text, options) for each in code)
+        self._has_variables = not isinstance(code, _driver.Image) and any(
+            _source.parse_variables(each.text, options) for each in code
+        )
 
     @classmethod
     def from_source(
@@ -125,8 +118,8 @@ class Module:
             raise ArgumentValueError("from_source was given no source")
         for key, text in sources.items():
             given.text(key, "a source's name")
-            parse_kernels(given.text(text, f"a module's source ({key!r})", "a str of CUDA C++"))
-        return cls(tuple(Source(key, text) for key, text in sources.items()), as_arguments(options))
+            _source.parse_kernels(given.text(text, f"a module's source ({key!r})", "a str of CUDA C++"))
+        return cls(tuple(_driver.Source(key, text) for key, text in sources.items()), _kernels.as_arguments(options))
 
     @classmethod
     def from_file(cls, *paths: str | PathLike[str], options: CompileOptions | Sequence[str] = ()) -> Module:
@@ -149,24 +142,14 @@ class Module:
         ArgumentValueError
             There is no such file, its suffix says neither, or it is no text; and as for `from_source`.
         """
-        if not paths:
-            raise ArgumentValueError("from_file was given no file")
-        files = [Path(given.path(path, "from_file: a file")) for path in paths]
-        for file in files:
-            if not file.is_file():
-                raise ArgumentValueError(f"from_file: there is no file {str(file.absolute())!r}")
-            if file.suffix not in _SOURCE_SUFFIXES and file.suffix not in _BINARY_SUFFIXES:
-                raise ArgumentValueError(
-                    f"from_file: {str(file)!r} ends in {file.suffix!r}; known are .cu, .ptx, .cubin and .fatbin, "
-                    "and from_source, from_ptx, from_cubin and from_fatbin take contents"
-                )
-        kind = _BINARY_SUFFIXES.get(files[0].suffix)
+        files = _kernels.files_of(paths)
+        kind = _kernels.BINARY_SUFFIXES.get(files[0].suffix)
         if len(files) == 1 and kind is not None:
             return cls._of_binary(kind, files[0].read_bytes(), str(files[0]), options)
-        if any(file.suffix in _BINARY_SUFFIXES for file in files):
+        if any(file.suffix in _kernels.BINARY_SUFFIXES for file in files):
             raise ArgumentValueError("from_file links files of CUDA C++ alone; make a module of each compiled file")
         directories = dict.fromkeys(str(file.absolute().parent) for file in files)
-        arguments = (*(f"--include-path={each}" for each in directories), *as_arguments(options))
+        arguments = (*(f"--include-path={each}" for each in directories), *_kernels.as_arguments(options))
         try:
             sources = {str(file): file.read_text(encoding="utf-8") for file in files}
         except (OSError, UnicodeDecodeError) as error:
@@ -251,12 +234,12 @@ class Module:
         return cls._of_binary("fatbin", code, name, ())
 
     @classmethod
-    def _of_binary(cls, kind: _Binary, code: bytes, name: str, options: CompileOptions | Sequence[str]) -> Module:
+    def _of_binary(cls, kind: BinaryKind, code: bytes, name: str, options: CompileOptions | Sequence[str]) -> Module:
         if not isinstance(code, (bytes, bytearray, memoryview)):
             raise ArgumentTypeError(f"{kind} code is bytes, not {type(code).__name__}")
         given.text(name, "name=", "what messages call the code, a str")
         code = bytes(code)
-        if as_arguments(options):
+        if _kernels.as_arguments(options):
             raise ArgumentValueError(f"{name}: options are for CUDA C++, and this is compiled already")
         is_right = b".target" in code if kind == "ptx" else code.startswith(_MAGIC[kind])
         if not is_right:
@@ -266,7 +249,7 @@ class Module:
                 f"{name}: the emulated driver runs CUDA C++ and no {kind}: pass its source to Module.from_source, "
                 "which both drivers compile"
             )
-        return cls(Image(name, kind, code, is_given=True), ())
+        return cls(_driver.Image(name, kind, code, is_given=True), ())
 
     def kernel(
         self,
@@ -306,7 +289,7 @@ class Module:
             given.text(name, "name=", "a kernel's name or None")
         if signature is not None:
             given.text(signature, "signature=", "a str with the parameters spelled out, or None", may_be_empty=True)
-        if isinstance(self._code, Image):
+        if isinstance(self._code, _driver.Image):
             return self._compiled_kernel(name, signature, to_layouts(structures))
         layouts = to_layouts(structures)
         found, index = find_kernel(self._code, self.options, name, signature, layouts)
@@ -319,10 +302,12 @@ class Module:
         self, declared: KernelSignature, index: int, structures: Mapping[str, np.dtype[Any]], ordinal: int
     ) -> KernelSignature:
         """Ask the compiler what a kernel's parameters are, where the source does not say it."""
-        names = names_in(self._sources()[index].text, self.options)
+        names = _source.names_in(self._sources()[index].text, self.options)
         try:
             with faults.raised_as(f"asking the compiler for the types of kernel {declared.name}", ordinal):
-                return questions.settle(declared, names, structures, functools.partial(self._ask, index, ordinal))
+                return _source.questions.settle(
+                    declared, names, structures, functools.partial(self._ask, index, ordinal)
+                )
         except SignatureError as error:
             if not isinstance(error.__cause__, CompilationError):
                 raise
@@ -331,21 +316,21 @@ class Module:
         why = "".join(f"\n  parameter '{each.name}': {each.reason}" for each in unknown) or f" {declared.problem}"
         raise SignatureError(
             f"kernel '{declared.name}': the source does not say its parameters:{why}\nand the compiler, which was "
-            f"asked, does not either: {log}; {PASS_SIGNATURE}",
+            f"asked, does not either: {log}; {_source.PASS_SIGNATURE}",
             declared.line,
         )
 
     def _ask(self, index: int, ordinal: int, asked: str) -> str:
         """Give the demangled name that answers a question; a SignatureError is that of the question alone."""
         try:
-            mangled = lowered_name(
+            mangled = _driver.lowered_name(
                 *(self._sources(), index, self.options, ordinal),
-                *(lambda source: questions.with_question(source, asked), questions.EXPRESSION),
+                *(lambda source: _source.questions.with_question(source, asked), _source.questions.EXPRESSION),
             )
         except CompilationError as error:
             first = next((line for line in error.log.splitlines() if "error" in line), "")
-            if not first.startswith((questions.NAME, "__nv_name_map")):
-                raise CompilationError(error.source_name, questions.without_question(error.log)) from None
+            if not first.startswith((_source.questions.NAME, "__nv_name_map")):
+                raise CompilationError(error.source_name, _source.questions.without_question(error.log)) from None
             raise SignatureError(first.partition("error:")[2].strip()) from error
         return _native.demangled(mangled)
 
@@ -446,7 +431,7 @@ class Module:
     ) -> DeviceArray:
         given.text(name, "name=", "a variable's name")
         found = None
-        if not isinstance(self._code, Image):
+        if not isinstance(self._code, _driver.Image):
             found = find_variable(*(self.name, self._code, self.options, kind, name), is_dtype_given=dtype is not None)
         with self._lock:
             if len(self._images) > 1:
@@ -479,11 +464,13 @@ class Module:
         if not isinstance(variable.item, str) and variable.extents is not None:
             return variable
         sources = self._sources()
-        index = next(i for i, each in enumerate(sources) if variable in parse_variables(each.text, self.options))
-        names = names_in(sources[index].text, self.options)
+        index = next(
+            i for i, each in enumerate(sources) if variable in _source.parse_variables(each.text, self.options)
+        )
+        names = _source.names_in(sources[index].text, self.options)
         try:
             with faults.raised_as(f"asking the compiler for the type of {variable.name}", ordinal):
-                item, extents = questions.settle_variable(
+                item, extents = _source.questions.settle_variable(
                     variable.name, names, functools.partial(self._ask, index, ordinal)
                 )
         except SignatureError:  # of another scope, such as a template's: the reason that the source gave stands
@@ -500,7 +487,7 @@ class Module:
                 f"kernel '{name}' of {self.name}: compiled code does not say what its parameters are; "
                 'pass signature= with them spelled out, such as signature="const float* x, float* y, int n"'
             )
-        found = parse_signature(signature, name=name, structures=structures)
+        found = _source.parse_signature(signature, name=name, structures=structures)
         return make_kernel(self, self._images[0], None, found)
 
     def _image_with(self, signature: KernelSignature, index: int) -> ModuleImage:
@@ -521,10 +508,10 @@ class Module:
             return self._images[-1]
 
     def _sources(self) -> tuple[Source, ...]:
-        assert not isinstance(self._code, Image)
+        assert not isinstance(self._code, _driver.Image)
         return self._code
 
     def __repr__(self) -> str:
-        if isinstance(self._code, Image):
+        if isinstance(self._code, _driver.Image):
             return f"<Module {self.name} of {self._code.kind}>"
         return f"<Module {', '.join(source.name for source in self._code)}>"

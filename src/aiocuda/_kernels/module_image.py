@@ -11,12 +11,12 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from aiocuda import _native
+from aiocuda import _driver, _native
 from aiocuda._driver import runtime
-from aiocuda._driver.compiler import Image, Source, compile_sources
-from aiocuda._driver.loaded import LoadedModule, load, load_alone
 
 if TYPE_CHECKING:
+    from aiocuda._driver.compiler import Image, Source
+    from aiocuda._driver.loaded import LoadedModule
     from aiocuda._kernels.kernel import Kernel
 
 __all__ = ["ModuleImage"]
@@ -71,7 +71,7 @@ class ModuleImage:
         with self._lock:
             loaded = self._loaded.get(ordinal)
             if loaded is None:
-                loaded = self._loaded[ordinal] = load(self._compile(ordinal), ordinal, self)
+                loaded = self._loaded[ordinal] = _driver.load(self._compile(ordinal), ordinal, self)
         return loaded
 
     def load_alone(self, ordinal: int) -> LoadedModule:
@@ -80,7 +80,7 @@ class ModuleImage:
         The former image stays loaded as long as kernels use it: the caller gives them their new one.
         """
         with self._lock:
-            loaded = self._loaded[ordinal] = load_alone(self._loaded[ordinal], self)
+            loaded = self._loaded[ordinal] = _driver.load_alone(self._loaded[ordinal], self)
         return loaded
 
     def kernels_named(self, name: str) -> Iterator[Kernel]:
@@ -88,10 +88,10 @@ class ModuleImage:
         return (kernel for kernel in tuple(self.kernels) if kernel.name == name)
 
     def _compile(self, ordinal: int) -> Image:
-        if isinstance(self._code, Image):
+        if isinstance(self._code, _driver.Image):
             return self._code
         sources = [
-            Source(each.name, each.text, tuple(key for key, source in self._expressions.items() if source == index))
+            each._replace(expressions=tuple(key for key, source in self._expressions.items() if source == index))
             for index, each in enumerate(self._code)
         ]
-        return compile_sources(sources, self._options, ordinal)
+        return _driver.compile_sources(sources, self._options, ordinal)

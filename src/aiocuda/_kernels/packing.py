@@ -5,14 +5,16 @@ Always true: numbers and arrays are packed by native code alone; a struct's pack
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from aiocuda import _native
 from aiocuda._kernels.struct_values import ConstantPacker, StructPacker
-from aiocuda._source.signature import Parameter
 from aiocuda._values import dtypes
+
+if TYPE_CHECKING:
+    from aiocuda._source.signature import Parameter
 
 __all__ = ["native_parameter", "size_bytes"]
 

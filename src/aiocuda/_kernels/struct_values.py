@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from aiocuda._source.structs import leaves
+from aiocuda import _source
 from aiocuda._values import dtypes, given
 from aiocuda.errors import ArgumentRangeError, ArgumentTypeError
 
@@ -148,7 +148,7 @@ def _dtype_of(where: str, kind: type) -> np.dtype[Any]:
 @functools.lru_cache(maxsize=256)
 def _difference(expected: np.dtype[Any], given: np.dtype[Any]) -> str:
     """Say how two layouts differ; empty where they do not. Members may have other names."""
-    wanted, found = list(leaves(expected)), list(leaves(given))
+    wanted, found = list(_source.leaves(expected)), list(_source.leaves(given))
     for index, (want, have) in enumerate(zip(wanted, found, strict=False)):
         if want != have:
             return f"number {index} is {want[1]} at byte {want[0]} in the kernel, {have[1]} at byte {have[0]} here"
@@ -160,6 +160,6 @@ def _difference(expected: np.dtype[Any], given: np.dtype[Any]) -> str:
 
 
 def _described(dtype: np.dtype[Any]) -> str:
-    listed = [f"{item} at {offset}" for offset, item in leaves(dtype)]
+    listed = [f"{item} at {offset}" for offset, item in _source.leaves(dtype)]
     shown = ", ".join(listed[:8]) + (", ..." if len(listed) > 8 else "")
     return f"a struct of {dtype.itemsize} bytes ({shown})"

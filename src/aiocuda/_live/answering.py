@@ -10,8 +10,7 @@ from __future__ import annotations
 import threading
 import warnings
 
-from aiocuda import _forks, _native
-from aiocuda._live import report
+from aiocuda import _forks, _live, _native
 from aiocuda._loops.thread import report as tell_of_error
 from aiocuda._version import __version__
 from aiocuda.errors import AiocudaError
@@ -44,7 +43,7 @@ def _answer(page: _native.LivePage) -> None:
         page.listen()
         try:
             for largest in _LARGEST:
-                if page.answer(report.of_this_process(largest=largest).as_json().encode()):
+                if page.answer(_live.report.of_this_process(largest=largest).as_json().encode()):
                     break
         except Exception:  # noqa: BLE001 - whoever asks next is answered, too
             tell_of_error()

@@ -11,7 +11,6 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Self
 
 from aiocuda._live import drawing, view
@@ -106,7 +105,7 @@ def _write_json(process: LookedAt, pause: _Pause, *, is_once: bool) -> int:
             "process": process.process,
             "state": answer.state,
             "counts": known,
-            "report": None if answer.report is None else asdict(answer.report),
+            "report": None if answer.report is None else answer.report.as_dict(),
         }
         print(json.dumps(said), flush=True)
         if is_once:

@@ -9,8 +9,8 @@ import json
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 from aiocuda._devices.memory import MemoryHolder
 from aiocuda._driver.select import select_driver
@@ -25,8 +25,7 @@ _BEYOND_NUMBERS = 1 << 64
 _MOST_OF_PROGRAM = 1000  # characters, so that the rest has room on a page
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """A process at a moment.
 
     Attributes
@@ -52,9 +51,13 @@ class Report:
     taken_ns: int
     statistics: Statistics
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it: all records in it are dictionaries, too."""
+        return {**self._asdict(), "statistics": asdict(self.statistics)}
+
     def as_json(self) -> str:
         """Return it as one line of JSON."""
-        return json.dumps(asdict(self))
+        return json.dumps(self.as_dict())
 
 
 def of_this_process(*, largest: int) -> Report:

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast, overload
 
-from aiocuda import _native
+from aiocuda import _engine, _native
 from aiocuda._devices.device import Device, DeviceLike, Stream, as_stream
 from aiocuda._devices.placing import placement_for
-from aiocuda._engine import drawing, explain, placement
+from aiocuda._engine import placement
 from aiocuda._ops import above
 from aiocuda._ops.executing import Executable, native_op
 from aiocuda._ops.views import OpViews
-from aiocuda._pictures.picture import Picture
 from aiocuda._values.functions import checked_function
 from aiocuda._values.given import between
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DeviceMismatchError
@@ -23,6 +22,7 @@ from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DeviceMismatch
 if TYPE_CHECKING:
     from aiocuda._arrays.array import DeviceArray
     from aiocuda._graphs.graph import CudaGraph
+    from aiocuda._pictures.picture import Picture
 
 __all__ = ["DeviceOp"]
 
@@ -401,7 +401,7 @@ class DeviceOp(Executable[T_co], OpViews[T_co], Generic[T_co]):
             One line for each step: where, what, and the line of the program that asked for it. With `costs`, two more
             for each device: what all steps move and need, and what that was estimated with.
         """
-        return explain.explain(native_op(self), placement.current.get(), costs=costs)
+        return _engine.explain.explain(native_op(self), placement.current.get(), costs=costs)
 
     def draw(self) -> Picture:
         """Draw what executing this would do: its steps, and which of them come after which. Runs nothing.
@@ -423,7 +423,7 @@ class DeviceOp(Executable[T_co], OpViews[T_co], Generic[T_co]):
         *Blocks*: to lay the picture out, some tenths of a second for 2,000 steps; and, as `explain` does, until the
         driver has opened devices that nobody has used yet.
         """
-        return drawing.draw(native_op(self), placement.current.get())
+        return _engine.drawing.draw(native_op(self), placement.current.get())
 
     def _then(self, function: Callable[[Any], Any], spec: tuple[str, int, int | None], title: str) -> DeviceOp[Any]:
         yields, dtype, device = spec

@@ -6,7 +6,6 @@ Always true: arrows go from a box to a later one, so there is no circle; no arro
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 __all__ = ["KINDS", "Edge", "Kind", "Node", "lanes_of", "reduced"]
@@ -45,8 +44,7 @@ class Node(NamedTuple):
     is_marked: bool = False
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Edge:
+class Edge(NamedTuple):
     """An arrow from one box, by its index, to a later one.
 
     It is dashed where the later one has to wait for another lane, and stands out where it is marked.

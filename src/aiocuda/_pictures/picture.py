@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from aiocuda._naming import name_publicly
 from aiocuda.errors import ArgumentValueError
 
 __all__ = ["Picture"]
@@ -48,3 +49,6 @@ class Picture:
 
     def __repr__(self) -> str:
         return f"<Picture of {self._title}; save(path) writes it, and a notebook shows it>"
+
+
+name_publicly("aiocuda", globals(), __all__)

@@ -1,1 +1,47 @@
-"""Reading CUDA C++: kernels, their parameters, structs and variables; knows no device."""
+"""Reading CUDA C++: kernels, their parameters, structs and variables; knows no device.
+
+The room's modules are imported when a program makes its first kernel.
+"""
+
+from typing import TYPE_CHECKING
+
+from aiocuda import _later
+
+if TYPE_CHECKING:  # at run time, they are imported when they are first asked for
+    from aiocuda._source import questions as questions
+    from aiocuda._source.signature import PASS_SIGNATURE as PASS_SIGNATURE
+    from aiocuda._source.signature import KernelSignature as KernelSignature
+    from aiocuda._source.signature import names_in as names_in
+    from aiocuda._source.signature import parse_kernels as parse_kernels
+    from aiocuda._source.signature import parse_signature as parse_signature
+    from aiocuda._source.signature import parse_variables as parse_variables
+    from aiocuda._source.signature import select_kernel as select_kernel
+    from aiocuda._source.structs import leaves as leaves
+else:
+    __getattr__, __dir__ = _later.names_of(
+        __name__,
+        globals(),
+        {
+            "questions": "aiocuda._source.questions",
+            "PASS_SIGNATURE": "aiocuda._source.signature",
+            "KernelSignature": "aiocuda._source.signature",
+            "names_in": "aiocuda._source.signature",
+            "parse_kernels": "aiocuda._source.signature",
+            "parse_signature": "aiocuda._source.signature",
+            "parse_variables": "aiocuda._source.signature",
+            "select_kernel": "aiocuda._source.signature",
+            "leaves": "aiocuda._source.structs",
+        },
+    )
+
+__all__ = [
+    "PASS_SIGNATURE",
+    "KernelSignature",
+    "leaves",
+    "names_in",
+    "parse_kernels",
+    "parse_signature",
+    "parse_variables",
+    "questions",
+    "select_kernel",
+]

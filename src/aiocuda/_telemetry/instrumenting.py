@@ -10,7 +10,7 @@ import os
 from typing import Any
 
 from aiocuda import _forks, _native
-from aiocuda._devices.memory import whole_number
+from aiocuda._devices.numbers import whole_number
 from aiocuda._telemetry.metrics import Metrics, opened
 from aiocuda._telemetry.spans import Spans
 from aiocuda._version import __version__

@@ -10,8 +10,7 @@ import io
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
@@ -43,8 +42,7 @@ _SAFETENSORS_DTYPES: Final = {
 _SAFETENSORS_NAMES: Final = {dtypes.dtype_named(name): code for code, name in _SAFETENSORS_DTYPES.items()}
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(NamedTuple):
     """An array in a file."""
 
     shape: tuple[int, ...]

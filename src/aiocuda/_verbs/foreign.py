@@ -6,7 +6,6 @@ what it is said to read and write.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -222,5 +221,5 @@ def given(lent: foreign.Lent, where: str, *, is_of_call: bool = False) -> Device
 def _borrowed(x: Any, where: str, *, is_read_only: bool) -> DeviceArray:
     lent = foreign.lent_by(x, where)
     if is_read_only or frameworks.is_read_only(x):
-        lent = dataclasses.replace(lent, is_read_only=True)
+        lent = lent._replace(is_read_only=True)
     return given(lent, where)

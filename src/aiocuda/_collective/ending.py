@@ -1,0 +1,78 @@
+"""Whatever takes long to end: communicators of NCCL, and locks of memory.
+
+Always true: who ends something waits for a second at most, and the process ends when all of it has ended, within a few
+seconds.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from aiocuda._driver.nccl import Communicator
+
+__all__ = ["abort", "destroy", "end_later"]
+
+_WAIT_S: Final = 1.0
+_EXIT_S: Final = 5.0
+
+_ending: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
+
+
+@atexit.register
+def _wait_at_exit() -> None:
+    """Keep the process, for a while, as long as something ends: the driver must not be taken down meanwhile."""
+    deadline = time.monotonic() + _EXIT_S
+    for each in list(_ending):
+        each.join(max(deadline - time.monotonic(), 0))
+
+
+def end_later(end: Callable[[], object], name: str) -> threading.Event:
+    """Call a function on a thread of its own; return what is set when it has returned.
+
+    Raises
+    ------
+    RuntimeError
+        Python ends, so that there are no more threads.
+    """
+    has_ended = threading.Event()
+
+    def call() -> None:
+        try:
+            end()
+        finally:
+            has_ended.set()
+
+    thread = threading.Thread(target=call, name=name, daemon=True)
+    _ending.add(thread)
+    thread.start()
+    return has_ended
+
+
+def abort(communicators: Sequence[Communicator]) -> None:
+    """Abort communicators. *Blocks*: for a second at most.
+
+    NCCL marks a communicator first, so that its kernels end. Then it may wait for them, and for what their streams wait
+    for: an agreement, or work that needs this very thread. So it gets a thread.
+    """
+    end_later(lambda: _each(communicator.abort for communicator in communicators), "aiocuda-abort").wait(_WAIT_S)
+
+
+def destroy(communicators: Sequence[Communicator]) -> None:
+    """Destroy communicators whose calls have all ended. *Blocks*: for a second at most.
+
+    NCCL keeps a rank until the other ranks on its host destroy theirs, too, because they may still write into its
+    memory. They may never do it, so NCCL gets a thread.
+    """
+    end_later(lambda: _each(communicator.destroy for communicator in communicators), "aiocuda-destroy").wait(_WAIT_S)
+
+
+def _each(ends: Iterable[Callable[[], object]]) -> None:
+    for end in ends:
+        with contextlib.suppress(RuntimeError):
+            end()
