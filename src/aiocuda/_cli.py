@@ -56,12 +56,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(prog="aiocuda", description="Async CUDA for Python.")
     parser.add_argument("--version", action="version", version=_version_of("aiocuda"))
-    choices = parser.add_subparsers(dest="command", metavar="command", required=True)
+    choices = parser.add_subparsers(dest="command", metavar="command")
     for command in COMMANDS:
         # The command parses its own arguments, so its --help is its own too.
         choices.add_parser(command.name, help=command.summary, add_help=False)
     given = list(sys.argv[1:] if arguments is None else arguments)
     chosen, rest = parser.parse_known_args(given[:1])[0].command, given[1:]
+    if chosen is None:
+        parser.print_help()
+        return 0
     table = {command.name: command for command in COMMANDS}
     try:
         return table[chosen].run(rest)

@@ -20,6 +20,13 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     )
 
 
+def test_without_a_command_the_commands_are_named():
+    done = run()
+    assert (done.returncode, done.stderr) == (0, "")
+    for command in ("info", "demo", "emulate", "trace", "top", "bench"):
+        assert f"    {command} " in done.stdout
+
+
 def test_info_shows_driver_devices_compiler_and_versions():
     done = run("info")
     assert done.returncode == 0, done.stderr

@@ -29,16 +29,16 @@ DROPPED = "a group of 2 ranks was dropped, and neither closed nor aborted"
 
 
 @pytest.fixture
-def aborted(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
-    """Rises for each communicator that is aborted."""
+def ended(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
+    """Rises for each communicator that NCCL has destroyed or aborted."""
     rises = threading.Semaphore(0)
-    abort = nccl.Communicator.abort
+    end = nccl.Communicator._end
 
-    def noted(self: nccl.Communicator) -> None:
-        abort(self)
+    def noted(self: nccl.Communicator, function: str) -> None:
+        end(self, function)
         rises.release()
 
-    monkeypatch.setattr(nccl.Communicator, "abort", noted)
+    monkeypatch.setattr(nccl.Communicator, "_end", noted)
     return rises
 
 
@@ -64,16 +64,16 @@ def used() -> tuple[list[Any], Any]:
     return [group], weakref.ref(group._members)
 
 
-def test_a_dropped_group_is_let_go_of_and_a_warning_says_so(aborted):
+def test_a_dropped_group_is_let_go_of_and_a_warning_says_so(ended):
     held, members = used()
     with pytest.warns(ResourceWarning, match=DROPPED):
         drop(held)
-    assert all(aborted.acquire(timeout=TIMEOUT_S) for _ in range(2))
+    assert all(ended.acquire(timeout=TIMEOUT_S) for _ in range(2))
     while members() is not None:  # the threads that had it end
         gc.collect()
 
 
-def test_an_operation_keeps_its_group_until_it_has_run(aborted):
+def test_an_operation_keeps_its_group_until_it_has_run(ended):
     held, members = used()
     sums = held[0].all_reduce([ac.ones(3, device=each) for each in range(2)])
     with warnings.catch_warnings():
@@ -82,16 +82,16 @@ def test_an_operation_keeps_its_group_until_it_has_run(aborted):
         assert not members().has_ended
     with pytest.warns(ResourceWarning, match=DROPPED):
         assert [ac.to_host(each).sync(TIMEOUT_S).tolist() for each in sums] == [[2.0] * 3] * 2
-    assert all(aborted.acquire(timeout=TIMEOUT_S) for _ in range(2))
+    assert all(ended.acquire(timeout=TIMEOUT_S) for _ in range(2))
 
 
-def test_what_a_dropped_group_has_written_stays_well(aborted):
+def test_what_a_dropped_group_has_written_stays_well(ended):
     held, _ = used()
     x = [ac.full(3, 2.0, device=each).sync() for each in range(2)]
     held[0].all_reduce(x, out=x)[0].submit()
     with pytest.warns(ResourceWarning, match=DROPPED):
         drop(held)
-    assert all(aborted.acquire(timeout=TIMEOUT_S) for _ in range(2))
+    assert all(ended.acquire(timeout=TIMEOUT_S) for _ in range(2))
     assert [ac.to_host(each).sync(TIMEOUT_S).tolist() for each in x] == [[4.0] * 3] * 2
 
 
@@ -104,14 +104,14 @@ def test_a_group_that_has_ended_is_dropped_without_a_word(end: str):
         drop(held)
 
 
-def test_who_drops_a_group_waits_for_no_lock(aborted):
+def test_who_drops_a_group_waits_for_no_lock(ended):
     """A finalizer may come in the middle of anything, on a thread that has the locks itself."""
     held, members = used()
     collect()
     ranks = members()
     with ranks._lock, ranks._watch._changed, pytest.warns(ResourceWarning, match=DROPPED):
         held.clear()
-    assert all(aborted.acquire(timeout=TIMEOUT_S) for _ in range(2))
+    assert all(ended.acquire(timeout=TIMEOUT_S) for _ in range(2))
 
 
 def test_a_group_that_is_there_at_the_end_of_the_interpreter_ends_with_it():
