@@ -1,6 +1,8 @@
 """Sphinx's settings."""
 
+import ast
 import importlib.metadata
+import inspect
 import sys
 
 from sphinx.pycode import ModuleAnalyzer
@@ -86,6 +88,18 @@ def _tell_order_of_source() -> None:
         analyzer.tagorder.update(order)
 
 
+def _import_types() -> None:
+    """Import what modules import for type checkers alone: signatures name it, and the pages link to it."""
+    for name in aiocuda.__all__:
+        getattr(aiocuda, name)  # so that its module is loaded
+    for module in [sys.modules[name] for name in _private_modules()]:
+        for node in ast.parse(inspect.getsource(module)).body:
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                code = compile(ast.Module(node.body, []), module.__name__, "exec")
+                exec(code, vars(module))
+
+
 def setup(app):
+    _import_types()
     app.connect("viewcode-follow-imported", _module_of_source)
     _tell_order_of_source()
