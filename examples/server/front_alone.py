@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
-from batching import Batch, Step, Text
-from metering import Meter
+from batching import Step
+from scheduler import Scheduler
 from sizes import Sizes
+
+if TYPE_CHECKING:
+    from model import Decoder
 
 STEP_S = 0.006  # about what a step of the medium model takes on an H200
 
 
-class FrontAlone:
+class FrontAlone(Scheduler):
     """Answers texts with the same tokens each, in steps of one length."""
 
     def __init__(self, sizes: Sizes, max_waiting: int) -> None:
-        self.batch, self.meter = Batch(sizes, max_waiting), Meter()
+        super().__init__(cast("Decoder", SimpleNamespace(sizes=sizes)), max_waiting)
         self._chosen = np.arange(sizes.slots + 4, dtype=np.int32)
-        self._arrivals: asyncio.Queue[None] = asyncio.Queue()
-
-    def add(self, text: Text) -> None:
-        """Let a text wait for its turn."""
-        self.batch.add(text)
-        if self._arrivals.empty():
-            self._arrivals.put_nowait(None)
 
     async def warm_up(self) -> None:
         """Do nothing: nothing has to be warm."""

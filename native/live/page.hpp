@@ -6,10 +6,10 @@
 // reads sees all that was written at one time, or that it is being written.
 //
 // Both sides of that are here: a sequence lock. `written` is odd while the rest is written. A reader that finds it
-// even, and unchanged behind all that it has read, has read no part of something else. Whatever is stored between the
-// two steps of `written` is stored with release, and whatever is loaded between the two looks at it with acquire: so a
-// reader that has seen anything new looks again behind that, and finds the odd number or a later one. Fences would do
-// the same with less, and ThreadSanitizer does not know them.
+// even, and unchanged behind all that it has read, has read no part of something else.
+// The writer stores with release between its two steps of `written`. The reader loads with acquire between its two
+// looks at it. So a reader that has seen anything new looks once more behind that. It finds the odd number, or a later
+// one. Fences would do the same with less, and ThreadSanitizer does not know them.
 #pragma once
 #include <fcntl.h>
 #include <linux/futex.h>

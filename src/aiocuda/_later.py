@@ -7,7 +7,7 @@ say from where they are public, whichever of them a program asks for. Nobody see
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -20,7 +20,7 @@ _naming_lock = _forks.reentrant_lock()
 
 
 def names_of(
-    module: str, namespace: dict[str, Any], *groups: Mapping[str, str]
+    module: str, namespace: dict[str, Any], *groups: Mapping[str, Sequence[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Make the functions ``__getattr__`` and ``__dir__`` of a module that has more names than it has imported.
 
@@ -29,26 +29,27 @@ def names_of(
     module, namespace
         The module's name, and what is in it: a public module; or a room, of which others use a few functions.
     *groups
-        Names that come together, each with the module that has it, or with the module that it is.
+        Names that come together: by the module that has them, or that one of them is.
     """
     is_public = not module.startswith("aiocuda._")
-    group_of = {name: group for group in groups for name in group}
+    group_of = {name: group for group in groups for names in group.values() for name in names}
 
     def get(name: str) -> Any:
         group = group_of.get(name)
         if group is None:
             raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name, obj=sys.modules[module])
         found = {}
-        for each, home in group.items():
+        for home, names in group.items():
             imported = import_module(home)
-            found[each] = imported if home == f"{module}.{each}" else getattr(imported, each)
+            for each in names:
+                found[each] = imported if home == f"{module}.{each}" else getattr(imported, each)
         with _naming_lock:
             if is_public:
-                _naming.name_publicly(module, found, group)
+                _naming.name_publicly(module, found, found)
             namespace.update(found)
         return found[name]
 
-    def names() -> list[str]:
+    def all_names() -> list[str]:
         return sorted({*namespace, *group_of})
 
-    return get, names
+    return get, all_names

@@ -18,7 +18,7 @@ import pytest
 import aiocuda as ac
 from aiocuda._cluster.links import Link
 from aiocuda._driver import nccl
-from aiocuda.cluster import Cluster
+from aiocuda.cluster import Cluster, Worker
 
 pytest.importorskip("nccl.bindings")
 
@@ -35,6 +35,11 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(Link, "transfer", noted)
     return given
+
+
+def links_of(worker: Worker) -> set[Link | None]:
+    """Return the driver's ends."""
+    return {way._link for way in worker._process.links._ways.values()}
 
 
 async def read(x: Any) -> Any:
@@ -280,7 +285,7 @@ def test_a_worker_without_memory_refuses_the_array_and_the_link_goes_on(run_once
         async with apart(cluster[1]) as worker:
             x = await ac.zeros(4)
             await worker.run(add_one, x)
-            links = {way._link for way in worker._process.links._ways.values()}
+            links = links_of(worker)
             await worker.run(refuse, True)
             try:
                 with pytest.raises(ac.errors.OutOfMemoryError, match="device 1") as caught:
@@ -289,7 +294,7 @@ def test_a_worker_without_memory_refuses_the_array_and_the_link_goes_on(run_once
             finally:
                 await worker.run(refuse, False)
             assert (await read(await worker.run(add_one, x))).tolist() == [1] * 4
-            assert links == {way._link for way in worker._process.links._ways.values()}
+            assert links == links_of(worker)
 
     run_once(main)
 
@@ -299,13 +304,13 @@ def test_an_array_that_was_moved_is_refused_before_the_worker_waits_for_it(run_o
         async with apart(cluster[1]) as worker:
             x = await ac.zeros(4)
             await worker.run(add_one, x)
-            links = {way._link for way in worker._process.links._ways.values()}
+            links = links_of(worker)
             moved = await ac.zeros(4)
             ac.move(moved)
             with pytest.raises(ac.errors.OwnershipError, match="moved"):
                 await worker.run(read, [x, moved])
             assert (await read(await worker.run(add_one, x))).tolist() == [1] * 4
-            assert links == {way._link for way in worker._process.links._ways.values()}
+            assert links == links_of(worker)
 
     run_once(main)
 
@@ -318,7 +323,7 @@ def test_an_array_whose_collective_failed_is_refused_before_the_worker_waits_for
         async with apart(cluster[1]) as worker:
             x = await ac.zeros(4)
             await worker.run(add_one, x)
-            links = {way._link for way in worker._process.links._ways.values()}
+            links = links_of(worker)
             group = Group.local([0])
             word = await ac.empty_host(1, "uint32")
             word.numpy()[0] = 0
@@ -336,6 +341,6 @@ def test_an_array_whose_collective_failed_is_refused_before_the_worker_waits_for
                 word.numpy()[0] = 1
             group.close()
             assert (await read(await worker.run(add_one, await ac.zeros(4)))).tolist() == [1] * 4
-            assert links == {way._link for way in worker._process.links._ways.values()}
+            assert links == links_of(worker)
 
     run_once(main)

@@ -465,6 +465,24 @@ def test_a_step_that_fails_ends_all_answers_and_turns_health_red(held, caplog):
     assert str(record.exc_info[1]) == "lost"
 
 
+def test_a_server_that_has_ended_holds_no_memory_and_has_frozen_its_heap_once(held, monkeypatch):
+    frozen = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(held.app.state.way))
+
+    async def main() -> None:
+        async with within(held):
+            assert ac.Device(0).memory_info().used_bytes > before
+
+    gc.collect()
+    before = ac.Device(0).memory_info().used_bytes
+    asyncio.run(main())
+    assert len(frozen) == 1
+    frozen.clear()
+    gc.collect()
+    ac.Device(0).synchronize().sync(PATIENCE_S)
+    assert ac.Device(0).memory_info().used_bytes == before
+
+
 def test_a_client_that_has_gone_is_over_though_nothing_comes_for_it():
     import app
 

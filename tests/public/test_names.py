@@ -89,7 +89,8 @@ def later(package: ModuleType) -> tuple[dict[str, str], dict[str, str]]:
     ((functions),) = node.orelse
     assert ast.unparse(functions.targets[0]) == "(__getattr__, __dir__)"
     groups = map(ast.literal_eval, functions.value.args[2:])
-    return reexported(package.__name__, node.body), {name: home for group in groups for name, home in group.items()}
+    homes = [each for group in groups for each in group.items()]
+    return reexported(package.__name__, node.body), {name: home for home, names in homes for name in names}
 
 
 def test_the_package_only_reexports_x_as_x():

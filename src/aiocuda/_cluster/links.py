@@ -62,7 +62,7 @@ class Link:
         self._reason = ""  # why it has ended
         self._give_up: Callable[[], str | None] = lambda: self._reason or None
         self._communicators = nccl.connect([device], [0 if sends else 1], 2, identity, _MOST_BLOCKS)
-        self._watch = Watch(self._communicators, self._events, failed, _nothing)
+        self._watch = Watch(self._communicators, self._events, failed)
 
     @property
     def has_ended(self) -> bool:
@@ -149,7 +149,3 @@ class Link:
 def transfer_failed(words: str, reason: str) -> ClusterError:
     """Return the error of a transfer that was under way when its link ended."""
     return ClusterError(f"{words} did not end: {reason}; ask for it once more")
-
-
-def _nothing() -> None:
-    return None

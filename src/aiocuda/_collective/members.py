@@ -77,7 +77,7 @@ class Members:
             if self._others is not None:
                 self._others.leave(in_peace=False)
             raise
-        looked = self._others.look if self._others is not None else _nothing
+        looked = self._others.look if self._others is not None else None
         self._watch = Watch(self._communicators, self._events[0], self._nccl_has_failed, looked)
 
     def wait_until_ready(self, deadline: float) -> None:
@@ -345,7 +345,3 @@ def _name_and_size(dtype: int) -> tuple[str, int]:
     """Return the name of a dtype and the bytes of an item: NumPy makes up the name whenever it is asked."""
     found = dtypes.dtype_of(dtype)
     return found.name, found.itemsize
-
-
-def _nothing() -> None:
-    return None

@@ -47,7 +47,7 @@ class Watch:
     failed
         Called once, on the thread, with what NCCL says is wrong.
     looked
-        Called on the thread at each look.
+        Called on the thread at each look; None: nothing is.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Watch:
         communicators: Sequence[Communicator],
         events: Events,
         failed: Callable[[str], object],
-        looked: Callable[[], object],
+        looked: Callable[[], object] | None = None,
     ) -> None:
         self._communicators = communicators
         self._events = events
@@ -127,5 +127,6 @@ class Watch:
                     self._failed(state)
                     return
             self.settle()
-            self._looked()
+            if self._looked is not None:
+                self._looked()
             self._has_ended.wait(_BETWEEN_LOOKS_S)  # who adds a call does not wake it

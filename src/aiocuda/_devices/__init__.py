@@ -17,13 +17,9 @@ else:
     __getattr__, __dir__ = _later.names_of(
         __name__,
         globals(),
-        {
-            "MemoryHolder": "aiocuda._devices.memory",
-            "MemoryInfo": "aiocuda._devices.memory",
-            "MemoryPool": "aiocuda._devices.memory",
-        },
-        {"DeviceLimits": "aiocuda._devices.limits_read"},
-        {"IpcEventHandle": "aiocuda._devices.event_handle"},
+        {"aiocuda._devices.memory": ("MemoryHolder", "MemoryInfo", "MemoryPool")},
+        {"aiocuda._devices.limits_read": ("DeviceLimits",)},
+        {"aiocuda._devices.event_handle": ("IpcEventHandle",)},
     )
 
 __all__ = ["DeviceLimits", "IpcEventHandle", "MemoryHolder", "MemoryInfo", "MemoryPool"]

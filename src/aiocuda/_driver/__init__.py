@@ -24,19 +24,10 @@ else:
     __getattr__, __dir__ = _later.names_of(
         __name__,
         globals(),
+        {"aiocuda._driver.choosing": ("choose_by_device", "choose_emulated", "choose_nvidia")},
         {
-            "choose_by_device": "aiocuda._driver.choosing",
-            "choose_emulated": "aiocuda._driver.choosing",
-            "choose_nvidia": "aiocuda._driver.choosing",
-        },
-        {
-            "Image": "aiocuda._driver.compiler",
-            "Source": "aiocuda._driver.compiler",
-            "compile_sources": "aiocuda._driver.compiler",
-            "lowered_name": "aiocuda._driver.compiler",
-            "UNKNOWN_LIMITS": "aiocuda._driver.loaded",
-            "load": "aiocuda._driver.loaded",
-            "load_alone": "aiocuda._driver.loaded",
+            "aiocuda._driver.compiler": ("Image", "Source", "compile_sources", "lowered_name"),
+            "aiocuda._driver.loaded": ("UNKNOWN_LIMITS", "load", "load_alone"),
         },
     )
 

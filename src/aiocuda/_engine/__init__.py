@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # at run time, they are imported when they are first asked fo
     from aiocuda._engine import explain as explain
 else:
     __getattr__, __dir__ = _later.names_of(
-        __name__, globals(), {"drawing": "aiocuda._engine.drawing", "explain": "aiocuda._engine.explain"}
+        __name__, globals(), {"aiocuda._engine.drawing": ("drawing",), "aiocuda._engine.explain": ("explain",)}
     )
 
 __all__ = ["drawing", "explain"]

@@ -15,8 +15,8 @@ else:
     __getattr__, __dir__ = _later.names_of(
         __name__,
         globals(),
-        {"drawing": "aiocuda._graphs.drawing"},
-        {"CacheInfo": "aiocuda._graphs.counts", "GraphStatistics": "aiocuda._graphs.counts"},
+        {"aiocuda._graphs.drawing": ("drawing",)},
+        {"aiocuda._graphs.counts": ("CacheInfo", "GraphStatistics")},
     )
 
 __all__ = ["CacheInfo", "GraphStatistics", "drawing"]

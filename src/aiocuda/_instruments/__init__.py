@@ -10,6 +10,6 @@ from aiocuda import _later
 if TYPE_CHECKING:  # at run time, they are imported when they are first asked for
     from aiocuda._instruments import notebook as notebook
 else:
-    __getattr__, __dir__ = _later.names_of(__name__, globals(), {"notebook": "aiocuda._instruments.notebook"})
+    __getattr__, __dir__ = _later.names_of(__name__, globals(), {"aiocuda._instruments.notebook": ("notebook",)})
 
 __all__ = ["notebook"]

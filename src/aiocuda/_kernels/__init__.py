@@ -13,9 +13,8 @@ else:
         __name__,
         globals(),
         {
-            "as_arguments": "aiocuda._kernels.compile_options",
-            "BINARY_SUFFIXES": "aiocuda._kernels.files",
-            "files_of": "aiocuda._kernels.files",
+            "aiocuda._kernels.compile_options": ("as_arguments",),
+            "aiocuda._kernels.files": ("BINARY_SUFFIXES", "files_of"),
         },
     )
 

@@ -10,6 +10,6 @@ from aiocuda import _later
 if TYPE_CHECKING:  # at run time, they are imported when they are first asked for
     from aiocuda._live import report as report
 else:
-    __getattr__, __dir__ = _later.names_of(__name__, globals(), {"report": "aiocuda._live.report"})
+    __getattr__, __dir__ = _later.names_of(__name__, globals(), {"aiocuda._live.report": ("report",)})
 
 __all__ = ["report"]

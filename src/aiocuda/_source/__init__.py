@@ -22,15 +22,17 @@ else:
         __name__,
         globals(),
         {
-            "questions": "aiocuda._source.questions",
-            "PASS_SIGNATURE": "aiocuda._source.signature",
-            "KernelSignature": "aiocuda._source.signature",
-            "names_in": "aiocuda._source.signature",
-            "parse_kernels": "aiocuda._source.signature",
-            "parse_signature": "aiocuda._source.signature",
-            "parse_variables": "aiocuda._source.signature",
-            "select_kernel": "aiocuda._source.signature",
-            "leaves": "aiocuda._source.structs",
+            "aiocuda._source.questions": ("questions",),
+            "aiocuda._source.signature": (
+                "PASS_SIGNATURE",
+                "KernelSignature",
+                "names_in",
+                "parse_kernels",
+                "parse_signature",
+                "parse_variables",
+                "select_kernel",
+            ),
+            "aiocuda._source.structs": ("leaves",),
         },
     )
 
