@@ -38,7 +38,7 @@ Table load_table() {
   };
   auto find = [&](const char* symbol) {
     void* const address = look(symbol, interface_version);
-    if (!address) missing += " " + base_name(symbol);
+    if (!address) missing.append(" ").append(base_name(symbol));
     return address;
   };
 #define AIOCUDA_QUOTE_(x) #x
