@@ -29,8 +29,8 @@ def name_publicly(module: str, namespace: Mapping[str, Any], names: Iterable[str
     for name in names:
         each = namespace[name]
         if isinstance(each, (type, FunctionType)) and each.__module__.startswith(_PRIVATE):
-            if dataclasses.is_dataclass(each) and isinstance(each, type):
-                # They are read, by `typing.get_type_hints`, among the names of the class' module.
+            if isinstance(each, type) and (dataclasses.is_dataclass(each) or issubclass(each, tuple)):
+                # `typing.get_type_hints` reads the fields' types among the names of the class's module.
                 each.__annotations__ = typing.get_type_hints(each)
             each.__module__ = module
             # From CPython 3.13 on, a class has the number of its first line, and `inspect` would look for that line in

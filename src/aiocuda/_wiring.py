@@ -11,17 +11,22 @@ import contextlib
 import sys
 
 from aiocuda import _loops, _native, errors
+from aiocuda._arrays import partition
 from aiocuda._arrays.array import DeviceArray, HostArray
+from aiocuda._arrays.partition import Partition
 from aiocuda._arrays.tensor_kinds import tensor_kind
-from aiocuda._devices.device import known_stream
+from aiocuda._devices import event
+from aiocuda._devices.device import Device, known_stream
 from aiocuda._devices.policies import Dataflow, streams_for
 from aiocuda._driver import frameworks, runtime
 from aiocuda._engine import background, faults, futures, held_up, opening, overdue, placement
 from aiocuda._graphs import making
-from aiocuda._graphs.graph import make_graph, make_graph_async
+from aiocuda._graphs.graph import CudaGraph, make_graph, make_graph_async
 from aiocuda._instruments import habits, leaks, shown, unused
+from aiocuda._kernels import kernel
+from aiocuda._kernels.module import Module
 from aiocuda._live import answering
-from aiocuda._ops import above
+from aiocuda._ops import above, operation, views
 from aiocuda._ops.composing import lift
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._verbs import exchanges
@@ -35,6 +40,7 @@ def wire() -> None:
     """Tie the rooms together. Called once, when the package is imported."""
     _require_lock()
     _tell_native_code()
+    _tell_annotations()
     above.to_device = to_device
     above.make_graph = make_graph
     above.make_graph_async = make_graph_async
@@ -45,6 +51,21 @@ def wire() -> None:
     unused.report(DeviceOp)
     habits.advise()
     shown.show()
+
+
+def _tell_annotations() -> None:
+    """Put classes where annotations name them, for `typing.get_type_hints`.
+
+    They are those of upper rooms, and those whose import would make a ring within a room.
+    """
+    for module, named in (
+        (event, (Device,)),
+        (operation, (CudaGraph, DeviceArray)),
+        (views, (DeviceArray, DeviceOp, HostArray, Partition)),
+        (partition, (DeviceArray,)),
+        (kernel, (Module,)),
+    ):
+        vars(module).update({each.__name__: each for each in named})
 
 
 def _require_lock() -> None:

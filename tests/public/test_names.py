@@ -54,7 +54,19 @@ DOCUMENTED = [
 # Rooms of which some modules come later: others ask the room for what they need of these.
 ROOMS_WITH_NAMES = [
     importlib.import_module(f"aiocuda.{room}")
-    for room in ("_arrays", "_devices", "_driver", "_engine", "_graphs", "_instruments", "_kernels", "_live", "_source")
+    for room in (
+        "_arrays",
+        "_cluster",
+        "_devices",
+        "_driver",
+        "_engine",
+        "_graphs",
+        "_instruments",
+        "_kernels",
+        "_live",
+        "_pictures",
+        "_source",
+    )
 ]
 
 

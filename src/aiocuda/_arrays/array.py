@@ -7,7 +7,7 @@ built, and again when it is submitted. Arrays have no operators: bring kernels, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from aiocuda._ops import above
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import host_views
 from aiocuda.errors import ArgumentTypeError
-
-if TYPE_CHECKING:
-    from aiocuda._arrays.ipc_handle import IpcHandle
 
 __all__ = ["DeviceArray", "HostArray", "move"]
 
@@ -65,7 +62,7 @@ class DeviceArray(_native.Array, Partitionable, Managed, DLPack):
         """
         return above.to_device(self, device)
 
-    def ipc_handle(self) -> IpcHandle:
+    def ipc_handle(self) -> _arrays.IpcHandle:
         """Return what another process opens the array with, by `aiocuda.open_ipc`.
 
         For arrays that were made with ``interprocess=True``.

@@ -65,7 +65,9 @@ class Partition(_native.Array, Partitionable):
     """
 
     __slots__ = ("_whole",)
-    _whole: ArrayBase | None
+
+    if TYPE_CHECKING:
+        _whole: ArrayBase | None
 
     def __init__(self, *_: object, **__: object) -> None:
         raise_made_by_operations()

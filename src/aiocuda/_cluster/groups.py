@@ -8,16 +8,14 @@ from __future__ import annotations
 import contextlib
 import functools
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
+from aiocuda import _cluster
 from aiocuda._cluster import ray
 from aiocuda._cluster.crossing import side_by_side
 from aiocuda._cluster.process import WorkerProcess
 from aiocuda.collective import Group, unique_id
 from aiocuda.errors import ClusterError, WorkerLostError
-
-if TYPE_CHECKING:
-    from aiocuda._cluster.worker import Remote, Worker
 
 __all__ = ["ClusterGroup", "make_group"]
 
@@ -28,7 +26,7 @@ class ClusterGroup:
     `Cluster.group` makes it. ``async with`` closes it; if the block fails, it is aborted first.
     """
 
-    def __init__(self, members: list[Remote]) -> None:
+    def __init__(self, members: list[_cluster.Remote]) -> None:
         self._members = members
 
     @property
@@ -58,7 +56,7 @@ class ClusterGroup:
         await self._on_those_left("abort")
 
     async def _on_those_left(self, method: str) -> None:
-        async def of(member: Remote) -> None:
+        async def of(member: _cluster.Remote) -> None:
             with contextlib.suppress(WorkerLostError):  # its rank has ended with its process
                 await getattr(member, method)()
 
@@ -78,7 +76,7 @@ class ClusterGroup:
         raise ClusterError(f"{self!r} can be an argument of calls to its workers alone")
 
 
-async def make_group(workers: list[Worker], timeout_s: float, answers_within_s: float) -> ClusterGroup:
+async def make_group(workers: list[_cluster.Worker], timeout_s: float, answers_within_s: float) -> ClusterGroup:
     """Have all workers join a group. Its id is made on worker 0, which all of them reach."""
     identity = await workers[0].run(_identity, answers_within_s)
     members = await side_by_side(
@@ -87,8 +85,8 @@ async def make_group(workers: list[Worker], timeout_s: float, answers_within_s: 
     return ClusterGroup(members)
 
 
-def _joiner(worker: Worker, size: int, identity: bytes, timeout_s: float) -> Any:
-    async def join() -> Remote:
+def _joiner(worker: _cluster.Worker, size: int, identity: bytes, timeout_s: float) -> Any:
+    async def join() -> _cluster.Remote:
         return await worker.create(Group.init, worker.number, size, identity, timeout_s=timeout_s)
 
     return join

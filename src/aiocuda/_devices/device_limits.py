@@ -5,8 +5,6 @@ Always true: what is returned was read back from the driver after the last chang
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from aiocuda import _devices
 from aiocuda._devices.numbers import whole_number
 from aiocuda._driver import context_limits
@@ -14,9 +12,6 @@ from aiocuda._driver.context_limits import CACHE_PREFERENCES, CachePreference
 from aiocuda._engine import faults
 from aiocuda._values.given import one_of
 from aiocuda.errors import ArgumentValueError, DriverError
-
-if TYPE_CHECKING:
-    from aiocuda._devices.limits_read import DeviceLimits
 
 __all__ = ["ContextSettings"]
 
@@ -38,7 +33,7 @@ class ContextSettings:
 
     _ordinal: int
 
-    def limits(self) -> DeviceLimits:
+    def limits(self) -> _devices.DeviceLimits:
         """Return the limits of the device's context as they are now. Asks the driver; does not wait for the device.
 
         Returns
@@ -66,7 +61,7 @@ class ContextSettings:
         pending_launches: int | None = None,
         l2_fetch_bytes: int | None = None,
         persisting_l2_bytes: int | None = None,
-    ) -> DeviceLimits:
+    ) -> _devices.DeviceLimits:
         """Set limits of the device's context; what is None stays.
 
         Parameters

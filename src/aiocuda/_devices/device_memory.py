@@ -5,15 +5,10 @@ Always true: sizes are bytes; what is told is how things were when they were ask
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from aiocuda import _devices, _native
 from aiocuda._devices.numbers import whole_number
 from aiocuda._driver import runtime
 from aiocuda._engine import accounts, faults
-
-if TYPE_CHECKING:
-    from aiocuda._devices.memory import MemoryInfo, MemoryPool
 
 __all__ = ["DeviceMemory"]
 
@@ -25,7 +20,7 @@ class DeviceMemory:
 
     _ordinal: int
 
-    def memory_info(self, *, largest: int = 0) -> MemoryInfo:
+    def memory_info(self, *, largest: int = 0) -> _devices.MemoryInfo:
         """Return the device's memory as it is now. Asks the driver; does not wait for the device.
 
         Parameters
@@ -73,13 +68,15 @@ class DeviceMemory:
         _native.reset_peak_memory(self._ordinal)
 
     @property
-    def memory_pool(self) -> MemoryPool:
+    def memory_pool(self) -> _devices.MemoryPool:
         """The settings of the device's memory pool, as `set_memory_pool` takes them."""
         with faults.raised_as(f"asking for the memory pool of device {self._ordinal}", self._ordinal):
             kept, bound = runtime.release_threshold(self._ordinal), runtime.pool_bound(self._ordinal)
         return _devices.MemoryPool(None if kept == runtime.EVERYTHING else kept, bound or None)
 
-    def set_memory_pool(self, *, release_threshold: int | None = None, max_bytes: int | None = None) -> MemoryPool:
+    def set_memory_pool(
+        self, *, release_threshold: int | None = None, max_bytes: int | None = None
+    ) -> _devices.MemoryPool:
         """Say how much memory the device's memory pool may hold, and how much of that when it is not in use.
 
         A setting that is not given is as it was at first.

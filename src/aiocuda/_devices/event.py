@@ -14,7 +14,6 @@ from aiocuda.errors import AiocudaError, ArgumentTypeError, ArgumentValueError, 
 
 if TYPE_CHECKING:
     from aiocuda._devices.device import Device
-    from aiocuda._devices.event_handle import IpcEventHandle
 
 __all__ = ["Event"]
 
@@ -96,7 +95,7 @@ class Event(TimedWaits, _native.Event):
                 raise ArgumentValueError("an event has not passed yet; await both before measuring between them")
         return self._time_to(other)
 
-    def ipc_handle(self) -> IpcEventHandle:
+    def ipc_handle(self) -> _devices.IpcEventHandle:
         """Return what another process opens the event with, by `aiocuda.open_ipc`.
 
         Returns

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from aiocuda import _later
 
 if TYPE_CHECKING:  # at run time, they are imported when they are first asked for
+    from aiocuda._driver.choosing import DriverInfo as DriverInfo
     from aiocuda._driver.choosing import choose_by_device as choose_by_device
     from aiocuda._driver.choosing import choose_emulated as choose_emulated
     from aiocuda._driver.choosing import choose_nvidia as choose_nvidia
@@ -18,22 +19,36 @@ if TYPE_CHECKING:  # at run time, they are imported when they are first asked fo
     from aiocuda._driver.compiler import compile_sources as compile_sources
     from aiocuda._driver.compiler import lowered_name as lowered_name
     from aiocuda._driver.loaded import UNKNOWN_LIMITS as UNKNOWN_LIMITS
+    from aiocuda._driver.loaded import KernelAttributes as KernelAttributes
+    from aiocuda._driver.loaded import LoadedKernel as LoadedKernel
+    from aiocuda._driver.loaded import Occupancy as Occupancy
     from aiocuda._driver.loaded import load as load
     from aiocuda._driver.loaded import load_alone as load_alone
 else:
     __getattr__, __dir__ = _later.names_of(
         __name__,
         globals(),
-        {"aiocuda._driver.choosing": ("choose_by_device", "choose_emulated", "choose_nvidia")},
+        {"aiocuda._driver.choosing": ("DriverInfo", "choose_by_device", "choose_emulated", "choose_nvidia")},
         {
             "aiocuda._driver.compiler": ("Image", "Source", "compile_sources", "lowered_name"),
-            "aiocuda._driver.loaded": ("UNKNOWN_LIMITS", "load", "load_alone"),
+            "aiocuda._driver.loaded": (
+                "UNKNOWN_LIMITS",
+                "KernelAttributes",
+                "LoadedKernel",
+                "Occupancy",
+                "load",
+                "load_alone",
+            ),
         },
     )
 
 __all__ = [
     "UNKNOWN_LIMITS",
+    "DriverInfo",
     "Image",
+    "KernelAttributes",
+    "LoadedKernel",
+    "Occupancy",
     "Source",
     "choose_by_device",
     "choose_emulated",

@@ -17,8 +17,6 @@ from aiocuda.errors import ArgumentValueError, DriverSelectionError, EmulatedDev
 if TYPE_CHECKING:
     from types import FrameType
 
-    from aiocuda._driver.choosing import DriverInfo
-
 __all__ = ["is_debugging", "is_logging", "select_driver", "submission_thread"]
 
 VARIABLE = "AIOCUDA_DRIVER"
@@ -43,10 +41,10 @@ _ON_THE_WAY: Final = frozenset(
     }
 )
 _lock = _forks.lock()
-_selected: DriverInfo | None = None
+_selected: _driver.DriverInfo | None = None
 
 
-def select_driver() -> DriverInfo:
+def select_driver() -> _driver.DriverInfo:
     """Choose and load the driver of this process, the first time; return the choice.
 
     The environment variable ``AIOCUDA_DRIVER`` says which: ``nvidia``, ``emulated``, or

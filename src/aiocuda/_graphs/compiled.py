@@ -13,7 +13,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 import numpy as np
 
@@ -30,9 +30,6 @@ from aiocuda._values.given import one_of
 from aiocuda._verbs.copies import copy, dup
 from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
-
-if TYPE_CHECKING:
-    from aiocuda._graphs.counts import CacheInfo
 
 __all__ = ["Compiled", "compile"]
 
@@ -145,7 +142,7 @@ class Compiled(_native.CompiledFace, Generic[P, R]):
             return cast("DeviceOp[R]", CallOp("then", given, GatherOp(call.ops), title=self._title))
         return self._launch(self._graph_for(call, args, kwargs), call)
 
-    def cache_info(self) -> CacheInfo:
+    def cache_info(self) -> _graphs.CacheInfo:
         """Return the graphs in numbers.
 
         Returns

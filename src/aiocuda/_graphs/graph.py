@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast
 
-from aiocuda import _graphs, _native
+from aiocuda import _graphs, _native, _pictures
 from aiocuda._devices.device import Stream, as_stream
 from aiocuda._devices.placing import placement_for
 from aiocuda._engine import held_up, opening, placement
@@ -21,10 +21,6 @@ from aiocuda._ops.above import CaptureMode
 from aiocuda._ops.operation import CallOp, CreateOp, DeviceOp, ReplayOp
 from aiocuda._values import dtypes
 from aiocuda.errors import ArgumentValueError, DeviceMismatchError
-
-if TYPE_CHECKING:
-    from aiocuda._graphs.counts import GraphStatistics
-    from aiocuda._pictures.picture import Picture
 
 __all__ = ["CudaGraph", "graph_of", "graph_of_async", "make_graph", "make_graph_async"]
 
@@ -207,7 +203,7 @@ class CudaGraph(_native.GraphFace, Generic[T_co]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def statistics(self) -> GraphStatistics:
+    def statistics(self) -> _graphs.GraphStatistics:
         """Return the graph in numbers, as they are now.
 
         Returns
@@ -217,7 +213,7 @@ class CudaGraph(_native.GraphFace, Generic[T_co]):
         """
         return _graphs.GraphStatistics(**self._native.counts())
 
-    def draw(self) -> Picture:
+    def draw(self) -> _pictures.Picture:
         """Draw the graph: a box for each node, with what it touches and where it was built.
 
         Returns

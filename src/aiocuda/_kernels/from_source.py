@@ -7,16 +7,13 @@ on a device, or when asked.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from aiocuda import _source
+from aiocuda import _kernels, _source
 from aiocuda._kernels.kernel import Kernel
 from aiocuda._kernels.module import Module
 from aiocuda._values import given
 from aiocuda.errors import ArgumentValueError, SignatureError
-
-if TYPE_CHECKING:
-    from aiocuda._kernels.compile_options import CompileOptions
 
 __all__ = ["kernel"]
 
@@ -25,7 +22,7 @@ def kernel(
     source: str,
     name: str | None = None,
     *,
-    options: CompileOptions | Sequence[str] = (),
+    options: _kernels.CompileOptions | Sequence[str] = (),
     signature: str | None = None,
     structures: Mapping[str, Any] | None = None,
 ) -> Kernel:

@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
-from aiocuda import _driver, _native
+from aiocuda import _driver, _native, _source
 from aiocuda._devices.device import DeviceLike, as_ordinal
 from aiocuda._driver import runtime
 from aiocuda._driver.context_limits import CACHE_PREFERENCES, CachePreference
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeVar
 
-    from aiocuda._driver.loaded import KernelAttributes, LoadedKernel, Occupancy
     from aiocuda._kernels.module import Module
-    from aiocuda._source.signature import KernelSignature
 
     R_co = TypeVar("R_co", covariant=True, default=Any)
 
@@ -104,19 +102,8 @@ class Kernel(_native.Kernel, _Writes[R_co]):
     """
 
     __slots__ = (
-        "_ask", "_asking", "_compilations", "_image", "_is_open", "_loaded", "_lock", "_module", "_signature", "_source"
+        "_ask", "_asking", "_compilations", "_image", "_is_open", "_loaded", "_lock", "_module", "_signature", "_text"
     )  # fmt: skip
-
-    _module: Module
-    _image: ModuleImage
-    _source: str | None
-    _signature: KernelSignature
-    _ask: Callable[[int], KernelSignature] | None  # what the compiler says for a device; None: the source says it all
-    _is_open: bool
-    _asking: threading.Lock
-    _loaded: dict[int, LoadedKernel]
-    _lock: threading.Lock
-    _compilations: background.Background
 
     __signature__ = _OwnSignature()
     __doc__ = _OwnDoc(__doc__)
@@ -125,8 +112,20 @@ class Kernel(_native.Kernel, _Writes[R_co]):
         """Refuse: kernels have a source."""
         raise ArgumentTypeError("kernels are made by aiocuda.kernel(source) and by Module.kernel(name)")
 
-    if TYPE_CHECKING:  # native code has it
+    if TYPE_CHECKING:
+        _module: Module
+        _image: ModuleImage
+        _text: str | None
+        _signature: _source.KernelSignature
+        # What the compiler says for a device; None: the source says it all.
+        _ask: Callable[[int], _source.KernelSignature] | None
+        _is_open: bool
+        _asking: threading.Lock
+        _loaded: dict[int, _driver.LoadedKernel]
+        _lock: threading.Lock
+        _compilations: background.Background
 
+        # Native code has it.
         def __call__(
             self,
             *arguments: object,
@@ -152,7 +151,7 @@ class Kernel(_native.Kernel, _Writes[R_co]):
     @property
     def source(self) -> str | None:
         """The CUDA C++ that it was made of; None where that was compiled code."""
-        return self._source
+        return self._text
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -160,11 +159,11 @@ class Kernel(_native.Kernel, _Writes[R_co]):
         return self._module.options
 
     @property
-    def signature(self) -> KernelSignature:
+    def signature(self) -> _source.KernelSignature:
         """The parameters. If the source does not say them, the compiler does, for the device in force. Blocks."""
         return self._settled(None)
 
-    def _settled(self, ordinal: int | None) -> KernelSignature:
+    def _settled(self, ordinal: int | None) -> _source.KernelSignature:
         with self._asking:
             if self._is_open and self._ask is not None:
                 what = f"asking the compiler for the parameters of kernel {self._signature.name}"
@@ -227,7 +226,7 @@ class Kernel(_native.Kernel, _Writes[R_co]):
             await work
             self._raise_failure(work, self._words(ordinal), ordinal)
 
-    def attributes(self, device: DeviceLike | None = None) -> KernelAttributes:
+    def attributes(self, device: DeviceLike | None = None) -> _driver.KernelAttributes:
         """Return what the compiler made of it: registers a thread, bytes of shared, local and constant memory.
 
         Parameters
@@ -304,7 +303,7 @@ class Kernel(_native.Kernel, _Writes[R_co]):
         *,
         shared_memory: int = 0,
         device: DeviceLike | None = None,
-    ) -> Occupancy:
+    ) -> _driver.Occupancy:
         """Say how many blocks of the kernel run at once on a device, and which block size suits it.
 
         Parameters
@@ -342,7 +341,7 @@ class Kernel(_native.Kernel, _Writes[R_co]):
                 self._allow_shared(loaded, ordinal, shared_bytes)
             return loaded.occupancy(threads, shared_bytes)
 
-    def _allow_shared(self, loaded: LoadedKernel, ordinal: int, size_bytes: int) -> None:
+    def _allow_shared(self, loaded: _driver.LoadedKernel, ordinal: int, size_bytes: int) -> None:
         most = loaded.limits().shared_most_bytes
         if not 0 <= size_bytes <= most:
             raise LaunchError(
@@ -359,7 +358,7 @@ class Kernel(_native.Kernel, _Writes[R_co]):
         asked = (_native.shared_limit(kernel, ordinal) for kernel in self._image.kernels_named(self.name))
         return max(self._image.shared_limits.get((self.name, ordinal), as_loaded), *asked, 0)
 
-    def _alone_on(self, ordinal: int) -> LoadedKernel:
+    def _alone_on(self, ordinal: int) -> _driver.LoadedKernel:
         """Give the kernel in an image that nobody else has: attributes are a function's, and so everybody's."""
         before = self._image.load(ordinal)
         if self._image.load_alone(ordinal) is not before:
@@ -398,7 +397,7 @@ class Kernel(_native.Kernel, _Writes[R_co]):
     def _words(self, ordinal: int) -> str:
         return f"loading kernel {self.name} on device {ordinal}"
 
-    def _on(self, ordinal: int, launch: _native.Op | None = None) -> LoadedKernel:
+    def _on(self, ordinal: int, launch: _native.Op | None = None) -> _driver.LoadedKernel:
         """Return the kernel on a device, compiled and loaded there by another thread if need be. Blocks."""
         runtime.require_not_forked()
         while (loaded := self._loaded.get(ordinal)) is None:
@@ -437,7 +436,7 @@ class Kernel(_native.Kernel, _Writes[R_co]):
             limits = _driver.UNKNOWN_LIMITS
         return _native.LoadedFunction(loaded.function, loaded.image, **limits._asdict())
 
-    def _known_signature(self) -> KernelSignature | None:
+    def _known_signature(self) -> _source.KernelSignature | None:
         """Return the signature; None where the compiler is still to be asked for it."""
         return None if self._is_open else self._signature
 
@@ -449,8 +448,8 @@ def make_kernel(
     module: Module,
     image: ModuleImage,
     source: str | None,
-    signature: KernelSignature,
-    ask: Callable[[int], KernelSignature] | None = None,
+    signature: _source.KernelSignature,
+    ask: Callable[[int], _source.KernelSignature] | None = None,
 ) -> Kernel:
     """Make a kernel.
 
@@ -475,7 +474,7 @@ def make_kernel(
     )
     kernel._module = module
     kernel._image = image
-    kernel._source = source
+    kernel._text = source
     kernel._signature = signature
     kernel._ask = ask
     kernel._is_open = ask is not None

@@ -11,7 +11,7 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import numpy as np
 
@@ -33,17 +33,10 @@ from aiocuda.errors import (
     SignatureError,
 )
 
-if TYPE_CHECKING:
-    from aiocuda._driver.compiler import Image, Source
-    from aiocuda._kernels.compile_options import CompileOptions
-    from aiocuda._kernels.files import BinaryKind
-    from aiocuda._source.signature import KernelSignature
-    from aiocuda._source.variables import Variable
-
 __all__ = ["Module"]
 
 # How the contents begin: ELF, and the magic number of a fat binary (little-endian).
-_MAGIC: Final[dict[BinaryKind, bytes]] = {"cubin": b"\x7fELF", "fatbin": b"\x50\xed\x55\xba"}
+_MAGIC: Final[dict[_kernels.BinaryKind, bytes]] = {"cubin": b"\x7fELF", "fatbin": b"\x50\xed\x55\xba"}
 
 
 class Module:
@@ -62,7 +55,7 @@ class Module:
         The compiler's options as NVRTC takes them.
     """
 
-    def __init__(self, code: tuple[Source, ...] | Image, options: tuple[str, ...]) -> None:
+    def __init__(self, code: tuple[_driver.Source, ...] | _driver.Image, options: tuple[str, ...]) -> None:
         self.name = code.name if isinstance(code, _driver.Image) else code[0].name
         self.options = options
         self._code = code
@@ -78,7 +71,7 @@ class Module:
         source: str | Mapping[str, str],
         *,
         name: str | None = None,
-        options: CompileOptions | Sequence[str] = (),
+        options: _kernels.CompileOptions | Sequence[str] = (),
     ) -> Module:
         """Make a module of CUDA C++ source.
 
@@ -122,7 +115,7 @@ class Module:
         return cls(tuple(_driver.Source(key, text) for key, text in sources.items()), _kernels.as_arguments(options))
 
     @classmethod
-    def from_file(cls, *paths: str | PathLike[str], options: CompileOptions | Sequence[str] = ()) -> Module:
+    def from_file(cls, *paths: str | PathLike[str], options: _kernels.CompileOptions | Sequence[str] = ()) -> Module:
         """Make a module of a file: CUDA C++ (``.cu``), or compiled code (``.ptx``, ``.cubin``, ``.fatbin``).
 
         Parameters
@@ -234,7 +227,9 @@ class Module:
         return cls._of_binary("fatbin", code, name, ())
 
     @classmethod
-    def _of_binary(cls, kind: BinaryKind, code: bytes, name: str, options: CompileOptions | Sequence[str]) -> Module:
+    def _of_binary(
+        cls, kind: _kernels.BinaryKind, code: bytes, name: str, options: _kernels.CompileOptions | Sequence[str]
+    ) -> Module:
         if not isinstance(code, (bytes, bytearray, memoryview)):
             raise ArgumentTypeError(f"{kind} code is bytes, not {type(code).__name__}")
         given.text(name, "name=", "what messages call the code, a str")
@@ -299,8 +294,8 @@ class Module:
         return make_kernel(self, image, text, found, ask)
 
     def _settle(
-        self, declared: KernelSignature, index: int, structures: Mapping[str, np.dtype[Any]], ordinal: int
-    ) -> KernelSignature:
+        self, declared: _source.KernelSignature, index: int, structures: Mapping[str, np.dtype[Any]], ordinal: int
+    ) -> _source.KernelSignature:
         """Ask the compiler what a kernel's parameters are, where the source does not say it."""
         names = _source.names_in(self._sources()[index].text, self.options)
         try:
@@ -459,7 +454,7 @@ class Module:
         )
         return cast("DeviceArray", array)
 
-    def _told(self, variable: Variable, ordinal: int) -> Variable:
+    def _told(self, variable: _source.Variable, ordinal: int) -> _source.Variable:
         """Ask the compiler for a variable's type, where the source does not say it."""
         if not isinstance(variable.item, str) and variable.extents is not None:
             return variable
@@ -490,7 +485,7 @@ class Module:
         found = _source.parse_signature(signature, name=name, structures=structures)
         return make_kernel(self, self._images[0], None, found)
 
-    def _image_with(self, signature: KernelSignature, index: int) -> ModuleImage:
+    def _image_with(self, signature: _source.KernelSignature, index: int) -> ModuleImage:
         """Give the image that holds a kernel. An instance of a template must be asked for before that is compiled."""
         if not signature.name_expression_needed:
             return self._images[0]
@@ -507,7 +502,7 @@ class Module:
             self._images[-1].take(index, signature.name)
             return self._images[-1]
 
-    def _sources(self) -> tuple[Source, ...]:
+    def _sources(self) -> tuple[_driver.Source, ...]:
         assert not isinstance(self._code, _driver.Image)
         return self._code
 

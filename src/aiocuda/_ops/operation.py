@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast, overload
 
-from aiocuda import _engine, _native
+from aiocuda import _engine, _native, _pictures
 from aiocuda._devices.device import Device, DeviceLike, Stream, as_stream
 from aiocuda._devices.placing import placement_for
 from aiocuda._engine import placement
@@ -22,7 +22,6 @@ from aiocuda.errors import ArgumentTypeError, ArgumentValueError, DeviceMismatch
 if TYPE_CHECKING:
     from aiocuda._arrays.array import DeviceArray
     from aiocuda._graphs.graph import CudaGraph
-    from aiocuda._pictures.picture import Picture
 
 __all__ = ["DeviceOp"]
 
@@ -403,7 +402,7 @@ class DeviceOp(Executable[T_co], OpViews[T_co], Generic[T_co]):
         """
         return _engine.explain.explain(native_op(self), placement.current.get(), costs=costs)
 
-    def draw(self) -> Picture:
+    def draw(self) -> _pictures.Picture:
         """Draw what executing this would do: its steps, and which of them come after which. Runs nothing.
 
         Returns

@@ -22,7 +22,7 @@ __all__ = ["Batched", "batched"]
 
 T = TypeVar("T")
 R = TypeVar("R")
-Function = Callable[[list[T]], "Awaitable[Sequence[R] | DeviceOp[Any]] | DeviceOp[Any] | Sequence[R]"]
+Function = Callable[[list[T]], Awaitable[Sequence[R] | DeviceOp[Any]] | DeviceOp[Any] | Sequence[R]]
 
 _MOST: Final = 1 << 31
 

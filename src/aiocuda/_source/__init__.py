@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # at run time, they are imported when they are first asked fo
     from aiocuda._source.signature import parse_variables as parse_variables
     from aiocuda._source.signature import select_kernel as select_kernel
     from aiocuda._source.structs import leaves as leaves
+    from aiocuda._source.variables import Variable as Variable
 else:
     __getattr__, __dir__ = _later.names_of(
         __name__,
@@ -33,12 +34,14 @@ else:
                 "select_kernel",
             ),
             "aiocuda._source.structs": ("leaves",),
+            "aiocuda._source.variables": ("Variable",),
         },
     )
 
 __all__ = [
     "PASS_SIGNATURE",
     "KernelSignature",
+    "Variable",
     "leaves",
     "names_in",
     "parse_kernels",
