@@ -1,8 +1,6 @@
 """Sphinx's settings."""
 
-import ast
 import importlib.metadata
-import inspect
 import sys
 
 from sphinx.pycode import ModuleAnalyzer
@@ -49,7 +47,12 @@ _FRAMEWORKS = [f"aiocuda.interop.{name}" for name in aiocuda.interop.__all__]
 
 
 def _private_modules() -> list[str]:
-    return [name for name in sys.modules if name.startswith("aiocuda._") and hasattr(sys.modules[name], "__all__")]
+    """List those that define something; a room's own module only hands on what others define."""
+    return [
+        name
+        for name, module in sys.modules.items()
+        if name.startswith("aiocuda._") and hasattr(module, "__all__") and not hasattr(module, "__path__")
+    ]
 
 
 def _module_of_source(app: object, module: str, name: str) -> str | None:
@@ -88,18 +91,8 @@ def _tell_order_of_source() -> None:
         analyzer.tagorder.update(order)
 
 
-def _import_types() -> None:
-    """Import what modules import for type checkers alone: signatures name it, and the pages link to it."""
+def setup(app):
     for name in aiocuda.__all__:
         getattr(aiocuda, name)  # so that its module is loaded
-    for module in [sys.modules[name] for name in _private_modules()]:
-        for node in ast.parse(inspect.getsource(module)).body:
-            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-                code = compile(ast.Module(node.body, []), module.__name__, "exec")
-                exec(code, vars(module))
-
-
-def setup(app):
-    _import_types()
     app.connect("viewcode-follow-imported", _module_of_source)
     _tell_order_of_source()
