@@ -19,7 +19,7 @@ from pathlib import Path
 
 from instructions import held
 from instructions.callgrind import Cost
-from instructions.measures import CHAIN, NUMBER
+from instructions.measures import CHAIN, NUMBER, WAITED
 from instructions.run import about, counted
 
 
@@ -67,6 +67,7 @@ ROWS = [
     Row("a future that is done, awaited again", "await done", "await bare"),
     Row("a replayed graph awaited, complete after the spin", "graph", "await bare", 5_000),
     Row("a compiled call of three arrays awaited, over a launch", "compiled", "await spun", 2_500),
+    Row(f"a launch of {WAITED:,} that `ac.wait` waits for", "waited", "await bare", number=WAITED),
     Row("a call of a function that does nothing, submitted", "call", "bare"),
     Row("an operation of PyTorch's function of an array", "torch", "bare"),
     Row("what a tensor that it makes costs more", "torch made", "torch"),

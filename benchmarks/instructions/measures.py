@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 import sys
 from collections.abc import Callable, Coroutine
@@ -18,6 +19,8 @@ from submission.stub import Stub, without_code
 
 NUMBER = 300  # of each, except the chain
 CHAIN = 1000
+WAITED = 1024  # operations of one `wait`, in eight turns of the loop
+STREAMS = 16
 LONG_US = 1_000_000
 
 
@@ -76,6 +79,7 @@ class Measures:
 
         self._compiled = ac.compile(scaled)
         self._graph = self._launch().graph()
+        self._waited = [self._on_streams(WAITED) for _ in range(2)]  # for the run that is not counted, too
 
     def all(self) -> dict[str, Callable[[], None]]:
         """Return the measures, by name."""
@@ -98,6 +102,7 @@ class Measures:
             "wait": self._on_loop(self._wait),
             "graph": self._on_loop(self._await_graph),
             "compiled": self._on_loop(self._await_compiled),
+            "waited": self._on_loop(self._wait_for_many),
             "call": self._call,
             "torch": lambda: self._operate(self._torch, lambda tensor: None),
             "torch made": lambda: self._operate(self._torch, lambda tensor: theirs),
@@ -107,6 +112,13 @@ class Measures:
 
     def _launch(self, y: Any = None) -> Any:
         return self._scale(self._y if y is None else y, self._x, self._g, self._threads, threads=self._threads)
+
+    def _on_streams(self, number: int) -> list[Any]:
+        """Return launches on some streams in turn, each stream's with an array of its own."""
+        device = self._ac.Device(0)
+        places = [(device.stream(), self._ac.empty(1024).sync()) for _ in range(STREAMS)]
+        each = itertools.islice(itertools.cycle(places), number)
+        return [self._launch(array).on(stream) for stream, array in each]
 
     def _on_loop(self, measure: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
         def run() -> None:
@@ -228,6 +240,22 @@ class Measures:
                 call_soon(release)  # the device comes that far when the loop has nothing else to do
                 await scale(y, x, g, threads, threads=threads)
         self._stub.hold_flags(False)
+
+    async def _wait_for_many(self) -> None:
+        """Wait for operations that complete when all have been submitted."""
+        ops, stub, call_soon = self._waited.pop(), self._stub, self._loop.call_soon
+        all_launches = stub.counts()[0] + len(ops)
+
+        def look() -> None:
+            if stub.counts()[0] < all_launches:
+                call_soon(look)
+            else:
+                stub.hold_flags(False)
+                stub.release()
+
+        stub.hold_flags(True)
+        call_soon(look)
+        await self._ac.wait(ops)
 
     async def _await_graph(self) -> None:
         launch = self._graph.launch
