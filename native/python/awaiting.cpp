@@ -10,6 +10,7 @@
 #include "../driver/recording.hpp"
 #include "../spares.hpp"
 #include "process.hpp"
+#include "returning.hpp"
 
 namespace aiocuda {
 namespace {
@@ -315,26 +316,15 @@ PySendResult await_send(PyObject* self, PyObject* value, PyObject** result) {
   return answer == PYGEN_NEXT ? answer : go_on(self, answer, result);
 }
 
-// As a generator's methods do.
-PyObject* returned(PySendResult answer, PyObject* value) {
-  if (answer != PYGEN_RETURN) return value;
-  if (PyObject* const stop = PyObject_CallOneArg(PyExc_StopIteration, value)) {
-    PyErr_SetObject(PyExc_StopIteration, stop);
-    Py_DECREF(stop);
-  }
-  Py_DECREF(value);
-  return nullptr;
-}
-
 PyObject* await_next(PyObject* self) {
   PyObject* value = nullptr;
   const PySendResult answer = await_send(self, Py_None, &value);
-  return returned(answer, value);
+  return answer_of_next(answer, value);
 }
 PyObject* await_send_method(PyObject* self, PyObject* sent) {
   PyObject* value = nullptr;
   const PySendResult answer = await_send(self, sent, &value);
-  return returned(answer, value);
+  return answer_of_method(answer, value);
 }
 
 PyObject* await_throw(PyObject* self, PyObject* const* arguments, Py_ssize_t count) {
@@ -357,7 +347,8 @@ PyObject* await_throw(PyObject* self, PyObject* const* arguments, Py_ssize_t cou
     }
     const nb::python_error stop;
     value = nb::object(stop.value().attr("value")).release().ptr();
-    return returned(go_on(self, PYGEN_RETURN, &value), value);
+    const PySendResult answer = go_on(self, PYGEN_RETURN, &value);
+    return answer_of_method(answer, value);
   }
   PyObject* error = arguments[0];
   if (PyExceptionInstance_Check(error)) {
@@ -448,6 +439,7 @@ void await_dealloc(PyObject* self) {
   Await& await = of(self);
   if (await.stage != Await::Stage::over) end_unfinished(self);
   await.~Await();  // it holds nothing any more
+  let_go_of_result();
   if (spares.put(self)) [[likely]]
     return;
   PyTypeObject* const type = Py_TYPE(self);
