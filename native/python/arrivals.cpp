@@ -27,22 +27,49 @@ constexpr double never = std::numeric_limits<double>::infinity();
 
 class Arrivals;
 
-// The token of one future.
+// One future, and what its token is: an object that holds this.
 struct Arrival {
-  Arrival(Arrivals& of, nb::object awaited) : arrivals(&of), future(std::move(awaited)) {}
+  Arrival(Arrivals& of, nb::object awaited, PyObject* holder)
+      : arrivals(&of), future(std::move(awaited)), object(holder) {}
 
   Arrivals* arrivals;  // null: nobody waits any more
   nb::object future;   // null: it was taken, or given up
+  PyObject* const object;
   bool is_due = false;
+  bool completes = false;                // it is done when its token comes out, or that of one behind it
+  std::int32_t result = 0;               // what the token came out with
   std::deque<Arrival*>* lane = nullptr;  // those of its stream, in order
 };
 
+// The garbage collector does not know it: `Arrivals` shows what it holds.
+struct ArrivalObject {
+  PyObject_HEAD Arrival arrival;
+};
+PyTypeObject* arrival_type = nullptr;
+
+Arrival& arrival_of(nb::handle token) { return reinterpret_cast<ArrivalObject*>(token.ptr())->arrival; }
+
+nb::object make_token(Arrivals& of, const nb::object& future) {
+  auto* const made = PyObject_New(ArrivalObject, arrival_type);
+  if (!made) throw nb::python_error();
+  auto* const object = reinterpret_cast<PyObject*>(made);
+  new (&made->arrival) Arrival(of, future, object);
+  return nb::steal(object);
+}
+void free_token(PyObject* self) {
+  PyTypeObject* const type = Py_TYPE(self);
+  arrival_of(self).~Arrival();
+  PyObject_Free(self);
+  Py_DECREF(type);
+}
+PyType_Slot arrival_slots[] = {{Py_tp_dealloc, reinterpret_cast<void*>(free_token)}, {0, nullptr}};
+PyType_Spec arrival_spec = {"aiocuda._native.Arrival", sizeof(ArrivalObject), 0,
+                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, arrival_slots};
+
 class Arrivals {
  public:
-  // `limit_s`: from now, on the clock of the loop that runs; negative: none. `is_iterated`: the end is a
-  // StopAsyncIteration.
-  Arrivals(const std::vector<nb::object>& futures, double limit_s, bool iterated)
-      : is_iterated(iterated), place_(current_place()) {
+  // `limit_s`: from now, on the clock of the loop that runs; negative: none.
+  Arrivals(const std::vector<nb::object>& futures, double limit_s) : place_(current_place()) {
     if (limit_s >= 0) end_s = place_.now_s() + limit_s;
     try {
       for (const nb::object& future : in_order_of_submission(futures)) add(future);
@@ -56,7 +83,6 @@ class Arrivals {
   Arrivals& operator=(const Arrivals&) = delete;
   ~Arrivals() { close(); }
 
-  const bool is_iterated;
   double end_s = never;  // on the loop's clock
   std::vector<PyObject*> waiting{};
 
@@ -75,8 +101,8 @@ class Arrivals {
 
   // The next future that is done; null: none is now.
   nb::object take() {
-    wake_due(loop_port(), false);
-    due_.insert(due_.end(), put_off_.begin(), put_off_.end());
+    if (due_.empty()) wake_due(loop_port(), false);
+    for (Arrival* const each : put_off_) due_.push_back(each);
     put_off_.clear();
     while (!due_.empty()) {
       Arrival& arrival = *due_.front();
@@ -86,10 +112,12 @@ class Arrivals {
         continue;
       }
       arrival.is_due = false;
-      const nb::object token = nb::find(arrival);
+      const nb::object token = nb::borrow(arrival.object);
       Went went;
       try {
-        went = go_on_in_turn(arrival, token);
+        const bool is_settled =
+            std::exchange(arrival.completes, false) && is_settled_by(arrival.future, token, arrival.result);
+        went = is_settled ? Went::arrived : go_on_in_turn(arrival, token);
       } catch (...) {  // an interruption is not the end of the future
         note(arrival, 0);
         throw;
@@ -122,9 +150,11 @@ class Arrivals {
           make_due(earlier);
         }
       }
+      arrival.result = result;
       make_due(arrival);
     }
-    for (PyObject* const each : std::vector(waiting)) {  // each looks whether something is left for it
+    // Each looks whether something is left for it, for all that come out meanwhile.
+    for (PyObject* const each : std::exchange(waiting, {})) {
       const nb::object kept = nb::borrow(each);
       wake_await(each, result);
     }
@@ -139,7 +169,7 @@ class Arrivals {
   // Gives up what is left: nobody is told of it any more.
   void close() {
     for (const nb::object& token : tokens_) {
-      Arrival& arrival = *nb::inst_ptr<Arrival>(token);
+      Arrival& arrival = arrival_of(token);
       arrival.arrivals = nullptr;
       arrival.lane = nullptr;
       if (arrival.future.is_valid()) withdraw(arrival.future, token);
@@ -151,14 +181,14 @@ class Arrivals {
     paused_.clear();
     policy_streams_.clear();
     for (const nb::object& token : std::exchange(tokens_, {}))
-      const nb::object dropped = std::move(nb::inst_ptr<Arrival>(token)->future);
+      const nb::object dropped = std::move(arrival_of(token).future);
   }
 
   int traverse(visitproc visit, void* arg) const {
     Py_VISIT(place_.port.ptr());
     Py_VISIT(place_.loop.ptr());
     Py_VISIT(place_.face.ptr());
-    for (const nb::object& token : tokens_) Py_VISIT(token.ptr());
+    for (const nb::object& token : tokens_) Py_VISIT(arrival_of(token).future.ptr());
     return 0;
   }
 
@@ -182,9 +212,8 @@ class Arrivals {
   }
 
   void add(const nb::object& future) {
-    nb::object token = nb::inst_alloc(nb::type<Arrival>());
-    to_begin_.push_back(new (nb::inst_ptr<Arrival>(token)) Arrival(*this, future));
-    nb::inst_mark_ready(token);
+    const nb::object token = make_token(*this, future);
+    to_begin_.push_back(&arrival_of(token));
     tokens_.push_back(token);
     ++left_;
   }
@@ -194,7 +223,7 @@ class Arrivals {
   }
 
   // Goes on with as many operations as the turn has left. A future that may have some counts as one at least.
-  Went go_on_in_turn(const Arrival& arrival, const nb::object& token) {
+  Went go_on_in_turn(Arrival& arrival, const nb::object& token) {
     struct Counted {
       Counted(Arrivals& of, std::uint32_t least) : arrivals(of), at_least(least) {}
       Counted(const Counted&) = delete;
@@ -208,7 +237,7 @@ class Arrivals {
     };
     const Counted counted(*this, has_more_to_submit(arrival) ? 1 : 0);
     const nb::object future = arrival.future;
-    return go_on(future, loop_port(), token, left_in_turn_);
+    return go_on(future, loop_port(), token, left_in_turn_, arrival.completes);
   }
 
   void begin_some() {
@@ -229,7 +258,7 @@ class Arrivals {
 
   // False: the turn is over, and there is more of it.
   bool begin(Arrival& arrival) {
-    nb::object token = nb::find(arrival);
+    nb::object token = nb::borrow(arrival.object);
     const nb::object future = arrival.future;
     const Went went = go_on_in_turn(arrival, token);
     if (went == Went::turn_is_over) return false;
@@ -266,8 +295,8 @@ class Arrivals {
   std::unordered_map<dataflow::StreamIndex, std::deque<Arrival*>> policy_streams_;
 };
 
-// An await of the next one.
-class AwaitedArrival final : public Awaited {
+// An await of some of them.
+class AwaitedArrivals : public Awaited {
  public:
   using Awaited::Awaited;
 
@@ -280,30 +309,40 @@ class AwaitedArrival final : public Awaited {
   bool has_ended() override { return true; }  // what is there is taken, and looking for it is a checkpoint of trio's
   Went go_on(LoopPort& port, PyObject* await) override {
     if (!arrivals().begin_in_turn(std::exchange(has_suspended_, true))) return Went::turn_is_over;
-    while (!arrivals().is_empty()) {
-      found_ = arrivals().take();
-      if (found_.is_valid()) return Went::arrived;
-      if (arrivals().ends_turn()) return Went::turn_is_over;
-      if (arrivals().is_empty()) break;
-      arrivals().waiting.push_back(await);
-      if (arrivals().has_paused()) port.port->put(Py_NewRef(await), completion::pause);
-      return Went::waits;
-    }
-    return Went::arrived;
+    if (const Went went = take(port); went != Went::waits) return went;
+    if (arrivals().ends_turn()) return Went::turn_is_over;
+    if (arrivals().is_empty()) return Went::arrived;
+    arrivals().waiting.push_back(await);
+    if (arrivals().has_paused()) port.port->put(Py_NewRef(await), completion::pause);
+    return Went::waits;
   }
   bool came_out(PyObject* await, std::int32_t) override {
     leave(await);
     arrivals().resume();
     return false;
   }
+  void leave(PyObject* await) override { std::erase(arrivals().waiting, await); }
+
+ protected:
+  Arrivals& arrivals() const { return *nb::inst_ptr<Arrivals>(subject()); }
+  // Takes what is done. `waits`: that is not enough.
+  virtual Went take(LoopPort& port) = 0;
+
+ private:
+  bool has_suspended_ = false;  // where it goes on: it has been here before
+};
+
+// Of the next one.
+class AwaitedArrival final : public AwaitedArrivals {
+ public:
+  using AwaitedArrivals::AwaitedArrivals;
+
   bool is_late(double) override {
     found_ = arrivals().take();
     return true;
   }
-  void leave(PyObject* await) override { std::erase(arrivals().waiting, await); }
   nb::object outcome() override {
     if (found_.is_valid()) return std::move(found_);
-    if (!arrivals().is_iterated) return nb::none();
     PyErr_SetNone(PyExc_StopAsyncIteration);
     throw nb::python_error();
   }
@@ -313,20 +352,68 @@ class AwaitedArrival final : public Awaited {
   }
 
  private:
-  Arrivals& arrivals() const { return *nb::inst_ptr<Arrivals>(subject()); }
+  Went take(LoopPort&) override {
+    found_ = arrivals().take();
+    return found_.is_valid() ? Went::arrived : Went::waits;
+  }
 
   nb::object found_{};
-  bool has_suspended_ = false;  // where it goes on: it has been here before
+};
+
+// Of as many as are enough: the set of those that are done.
+class AwaitedSome final : public AwaitedArrivals {
+ public:
+  // `is_enough`: called with each future that is done; None: nothing but all is.
+  AwaitedSome(nb::handle arrivals, nb::object is_enough)
+      : AwaitedArrivals(arrivals), is_enough_(std::move(is_enough)), done_(checked(PySet_New(nullptr))) {}
+
+  bool is_late(double) override {
+    take_the_others();
+    return true;
+  }
+  nb::object outcome() override { return std::move(done_); }
+  int traverse(visitproc visit, void* arg) const override {
+    Py_VISIT(is_enough_.ptr());
+    Py_VISIT(done_.ptr());
+    return Awaited::traverse(visit, arg);
+  }
+
+ private:
+  // Taking so many holds the loop for as long as its time counts at least for an await.
+  static constexpr std::uint32_t taken_for_an_await = 8;
+
+  Went take(LoopPort& port) override {
+    while (!arrivals().is_empty()) {
+      const nb::object future = take_one();
+      if (!future.is_valid()) return Went::waits;
+      if (!is_enough_.is_none() && nb::cast<bool>(is_enough_(future))) {
+        take_the_others();
+        return Went::arrived;
+      }
+      if (++taken_ % taken_for_an_await == 0 && !arrivals().is_empty() && !port.time->admits())
+        return Went::turn_is_over;
+    }
+    return Went::arrived;
+  }
+  nb::object take_one() {
+    nb::object future = arrivals().take();
+    if (future.is_valid() && PySet_Add(done_.ptr(), future.ptr()) != 0) throw nb::python_error();
+    return future;
+  }
+  // What is done too, without waiting.
+  void take_the_others() {
+    while (take_one().is_valid()) {
+    }
+  }
+
+  const nb::object is_enough_;
+  nb::object done_;
+  std::uint32_t taken_ = 0;
 };
 
 PyObject* next_arrival(PyObject* arrivals) { return make_await(std::make_unique<AwaitedArrival>(arrivals)); }
 PyObject* itself(PyObject* self) { return Py_NewRef(self); }
 
-int arrival_traverse(PyObject* self, visitproc visit, void* arg) {
-  Py_VISIT(Py_TYPE(self));
-  if (nb::inst_ready(self)) Py_VISIT(nb::inst_ptr<Arrival>(nb::handle(self))->future.ptr());
-  return 0;
-}
 int arrivals_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(Py_TYPE(self));
   return nb::inst_ready(self) ? nb::inst_ptr<Arrivals>(nb::handle(self))->traverse(visit, arg) : 0;
@@ -335,7 +422,6 @@ int arrivals_clear(PyObject* self) {
   if (nb::inst_ready(self)) nb::inst_ptr<Arrivals>(nb::handle(self))->close();
   return 0;
 }
-PyType_Slot arrival_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(arrival_traverse)}, {0, nullptr}};
 PyType_Slot arrivals_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(arrivals_traverse)},
                                 {Py_tp_clear, reinterpret_cast<void*>(arrivals_clear)},
                                 {Py_am_aiter, reinterpret_cast<void*>(itself)},
@@ -344,21 +430,25 @@ PyType_Slot arrivals_slots[] = {{Py_tp_traverse, reinterpret_cast<void*>(arrival
 
 }  // namespace
 
+bool wake_arrival(PyObject* token, std::int32_t result) {
+  if (Py_TYPE(token) != arrival_type) return false;
+  Arrival& arrival = arrival_of(token);
+  if (arrival.arrivals && arrival.future.is_valid()) arrival.arrivals->note(arrival, result);
+  return true;
+}
+
 void bind_arrivals(nb::module_& module) {
-  nb::class_<Arrival>(module, "Arrival", nb::type_slots(arrival_slots))
-      .def("wake", [](Arrival& self, std::int32_t result) {
-        if (self.arrivals && self.future.is_valid()) self.arrivals->note(self, result);
-      });
+  arrival_type = reinterpret_cast<PyTypeObject*>(checked(PyType_FromSpec(&arrival_spec)).release().ptr());
   nb::class_<Arrivals>(module, "Arrivals", nb::type_slots(arrivals_slots), nb::is_weak_referenceable())
-      .def(nb::init<const std::vector<nb::object>&, double, bool>(), "futures"_a, "limit_s"_a = -1.0,
-           "is_iterated"_a = false)
-      // An await of the next one; where there is none any more, or the time is up, of None.
-      .def("next", [](nb::handle_t<Arrivals> self) { return checked(next_arrival(self.ptr())); })
-      .def("take",
-           [](Arrivals& self) {
-             nb::object found = self.take();
-             return found.is_valid() ? found : nb::none();
-           })
+      .def(nb::init<const std::vector<nb::object>&, double>(), "futures"_a, "limit_s"_a = -1.0)
+      // An await of the set of those that are done: of all, or, as soon as a function of one of them says that it is
+      // enough, or the time is up, of those that are done by then.
+      .def(
+          "done",
+          [](nb::handle_t<Arrivals> self, nb::object is_enough) {
+            return checked(make_await(std::make_unique<AwaitedSome>(self, std::move(is_enough))));
+          },
+          "is_enough"_a.none())
       .def("close", &Arrivals::close);
 }
 

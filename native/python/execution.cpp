@@ -135,7 +135,7 @@ void wake_due(LoopPort& port, bool begins_turn) {
   static PyObject* const name = PyUnicode_InternFromString("wake");
   Taken taken(port, begins_turn);
   for (auto due = taken.next(); due.first.is_valid(); due = taken.next()) {
-    if (wake_await(due.first.ptr(), due.second)) continue;
+    if (wake_await(due.first.ptr(), due.second) || wake_arrival(due.first.ptr(), due.second)) continue;
     due.first.attr(name)(due.second);
   }
 }

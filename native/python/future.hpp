@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "../driver/execution.hpp"
+#include "../few.hpp"
 #include "process.hpp"
 
 namespace aiocuda {
@@ -42,7 +42,10 @@ class Future {
     driven().waiting.push_back({await, std::move(port)});
   }
   void remove(PyObject* await) {
-    if (driven_) std::erase_if(driven_->waiting, [await](const Waiting& each) { return each.await == await; });
+    if (!driven_) return;
+    Few<Waiting>& all = driven_->waiting;
+    const auto found = std::find_if(all.begin(), all.end(), [await](const Waiting& each) { return each.await == await; });
+    if (found != all.end()) all.erase(found);
   }
   // Ends with the future: for threads that block until then.
   const driver::CompletionRef& given_up() {
@@ -82,13 +85,15 @@ class Future {
   struct Driven {
     Driven(nb::object op, nb::object placement) : execution(process_engine(), std::move(op), std::move(placement)) {}
     driver::Execution execution;
-    std::vector<Waiting> waiting{};
+    Few<Waiting> waiting{};
     driver::CompletionRef given_up{};
   };
   Driven& driven() {
-    if (!driven_) driven_ = std::make_unique<Driven>(op_, placement_);
+    if (!driven_) [[unlikely]]
+      make_driven();
     return *driven_;
   }
+  [[gnu::noinline]] void make_driven() { driven_ = std::make_unique<Driven>(op_, placement_); }
 
   nb::object op_, placement_, end_;
   std::unique_ptr<Driven> driven_;

@@ -140,16 +140,25 @@ bool wait_for_future(nb::handle object, double timeout_s) {
   return true;
 }
 
-Went drive_future(Future& future, LoopPort& port, nb::object token, bool spins,
-                  std::uint32_t most = Execution::operations_in_turn) {
+// The token is taken unless it is complete, or the turn is over.
+Execution::Driven drive_future(Future& future, LoopPort& port, nb::object token, bool spins,
+                               std::uint32_t most = Execution::operations_in_turn) {
   const Charged charged(port);
   require_open(future);
   const nb::object kept = nb::borrow(token);
   const auto driven = future.execution().drive({port.port, token.ptr(), spins, most});
-  if (driven == Execution::Driven::complete) return Went::arrived;
-  if (driven == Execution::Driven::turn_is_over) return Went::turn_is_over;
-  token.release();
-  return Went::waits;
+  if (driven != Execution::Driven::complete && driven != Execution::Driven::turn_is_over) token.release();
+  return driven;
+}
+
+// For a waiter for many futures, who is told of each by its end: an error that is not its operation's is the future's
+// own.
+void end_with_error(nb::handle object, nb::python_error& error) {
+  const bool is_its_operations = dataflow::as_op(nb::inst_ptr<Future>(object)->op())->state == dataflow::State::failed;
+  if (is_its_operations || dataflow::is_interruption(error.value()))
+    settle_failed(object, error);
+  else
+    call_method(known().fail, object, error.value().ptr());
 }
 
 nb::object or_none(const nb::object& object) { return object.is_valid() ? object : nb::none(); }
@@ -185,27 +194,57 @@ bool has_end_of_its_own(nb::handle future) {
   return end.is_valid() && !end.is(known().as_its_operation);
 }
 
-Went go_on(nb::handle object, LoopPort& port, nb::handle token, std::uint32_t most) {
+nb::list futures_of(nb::handle ops, nb::handle placement) {
+  nb::list futures;
+  for (const nb::handle each : ops) {
+    if (PyObject_TypeCheck(each.ptr(), reinterpret_cast<PyTypeObject*>(known().future_class.ptr()))) {
+      futures.append(each);
+    } else if (dataflow::is_op(each.ptr())) {
+      Future* made;
+      futures.append(
+          SpareObjects<Future>::make(known().future_class, made, nb::borrow(each), nb::borrow(placement), false));
+    } else {
+      dataflow::raise(dataflow::error_types.argument_type,
+                      std::string("operations and futures are waited for; ") + nb::repr(each).c_str() + " is neither");
+    }
+  }
+  return futures;
+}
+
+Went go_on(nb::handle object, LoopPort& port, nb::handle token, std::uint32_t most, bool& completes) {
   Future& future = *nb::inst_ptr<Future>(object);
+  completes = false;
   if (future.end().is_valid()) return Went::arrived;
   future.is_started = true;
   future.remove(token.ptr());
   future.add(token.ptr(), port.port);  // first: a cancellation from now on tells this token
   try {
-    const Went went = drive_future(future, port, nb::borrow(token), false, most);
-    if (went == Went::waits) return went;
+    const auto driven = drive_future(future, port, nb::borrow(token), false, most);
+    completes = driven == Execution::Driven::completes;
+    if (completes || driven == Execution::Driven::goes_on) return Went::waits;
     future.remove(token.ptr());
-    if (went == Went::turn_is_over) return went;
+    if (driven == Execution::Driven::turn_is_over) return Went::turn_is_over;
     settle(object);
   } catch (nb::python_error& error) {
     future.remove(token.ptr());
-    const bool is_its_operations = dataflow::as_op(future.op())->state == dataflow::State::failed;
-    if (is_its_operations || dataflow::is_interruption(error.value()))
-      settle_failed(object, error);
-    else
-      call_method(known().fail, object, error.value().ptr());
+    end_with_error(object, error);
   }
   return Went::arrived;
+}
+
+bool is_settled_by(nb::handle object, nb::handle token, std::int32_t result) {
+  Future& future = *nb::inst_ptr<Future>(object);
+  if (!future.end().is_valid()) {
+    try {
+      if (!future.execution().ended(result)) return false;
+      future.remove(token.ptr());
+      settle(object);
+    } catch (nb::python_error& error) {
+      future.remove(token.ptr());
+      end_with_error(object, error);
+    }
+  }
+  return true;
 }
 
 void withdraw(nb::handle object, nb::handle token) {
@@ -244,9 +283,10 @@ void bind_futures(nb::module_& module) {
              if (future.end().is_valid()) return true;
              future.is_started = true;
              try {
-               const Went went = drive_future(future, port, token, true);
-               if (went == Went::turn_is_over) port.port->put(token.release().ptr(), completion::pause);
-               if (went != Went::arrived) return false;
+               const auto driven = drive_future(future, port, token, true);
+               if (driven == Execution::Driven::turn_is_over)
+                 port.port->put(token.release().ptr(), completion::pause);
+               if (driven != Execution::Driven::complete) return false;
                settle(self);
              } catch (nb::python_error& error) {
                settle_failed(self, error);
@@ -268,6 +308,7 @@ void bind_futures(nb::module_& module) {
       });
   static PyMethodDef functions[] = {direct<submit_future, 1>("submit_future"), {}};
   if (PyModule_AddFunctions(module.ptr(), functions) != 0) throw nb::python_error();
+  module.def("futures_of", futures_of, "ops"_a, "where"_a);
   // Decorates the method of operations that does the same.
   module.def("submitted_natively",
              [](const nb::object& function) { return make_native_method(submit_called, function); });

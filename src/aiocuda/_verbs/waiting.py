@@ -8,7 +8,7 @@ each operation.
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from aiocuda import _native
@@ -81,7 +81,7 @@ def as_completed(ops: Iterable[DeviceOp[T] | DeviceFuture[T]]) -> AsyncIterator[
     *Stream*: the one in force at the call. *Blocks*: no. *On cancel*, and where the iteration is left early: what was
     submitted goes on.
     """
-    iterator: AsyncIterator[DeviceFuture[T]] = _native.Arrivals(_futures_of(ops), is_iterated=True)
+    iterator: AsyncIterator[DeviceFuture[T]] = _native.Arrivals(_futures_of(ops))
     return iterator
 
 
@@ -167,19 +167,16 @@ async def wait(
     """
     enough = _checked_return_when(return_when)
     timeout = None if timeout_s is None else checked_timeout(timeout_s)
-    futures = list(dict.fromkeys(_futures_of(ops)))
+    futures = _futures_of(ops)
     arrivals = _native.Arrivals(futures, -1.0 if timeout is None else timeout)
-    done: set[DeviceFuture[T]] = set()
     try:
-        while (future := await arrivals.next()) is not None:
-            done.add(future)
-            if enough is FIRST_COMPLETED or (enough is FIRST_EXCEPTION and _has_failed(future)):
-                break
-        while (future := arrivals.take()) is not None:  # what is complete too, without waiting
-            done.add(future)
+        done: set[DeviceFuture[T]] = await arrivals.done(_IS_ENOUGH[enough])
     finally:
         arrivals.close()
-    return done, set(futures) - done
+    pending: set[DeviceFuture[T]] = set()
+    if len(done) != len(futures):  # one that is given twice is done once
+        pending = set(futures) - done
+    return done, pending
 
 
 def _checked_return_when(return_when: ReturnWhen | str) -> ReturnWhen:
@@ -194,15 +191,14 @@ def _has_failed(future: DeviceFuture[Any]) -> bool:
     return not future.cancelled() and future.exception() is not None
 
 
+# Whether one future that is done is enough; None where only all are.
+_IS_ENOUGH: Final[dict[ReturnWhen, Callable[[DeviceFuture[Any]], bool] | None]] = {
+    ALL_COMPLETED: None,
+    FIRST_COMPLETED: lambda _: True,
+    FIRST_EXCEPTION: _has_failed,
+}
+
+
 def _futures_of(ops: Iterable[DeviceOp[T] | DeviceFuture[T]]) -> list[DeviceFuture[T]]:
     """Return a future for each, after all have been looked at."""
-    where = placement.current.get()
-    futures: list[DeviceFuture[T]] = []
-    for op in ops:
-        if isinstance(op, DeviceFuture):
-            futures.append(op)
-        elif isinstance(op, _native.Op):
-            futures.append(DeviceFuture(op, where))
-        else:
-            raise ArgumentTypeError(f"operations and futures are waited for; {op!r} is neither")
-    return futures
+    return _native.futures_of(ops, placement.current.get())
