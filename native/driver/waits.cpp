@@ -182,11 +182,12 @@ void Waits::learn_written(Flags& flags) {
 
 // The first ticket that is written when a count has passed.
 const Waits::Ticketed* Waits::ticket_behind(const Flags& flags, std::uint64_t count) const {
-  if (flags.tickets.empty()) return nullptr;
+  // Work that was submitted just now is behind all of them.
+  if (flags.tickets.empty() || flags.tickets.back().complete.last.count < count) return nullptr;
   const auto found =
       std::lower_bound(flags.tickets.begin(), flags.tickets.end(), count,
                        [](const Ticketed& each, std::uint64_t asked) { return each.complete.last.count < asked; });
-  return found == flags.tickets.end() ? nullptr : &*found;
+  return &*found;
 }
 
 // Returns what a part teaches when it has passed: nothing, if that was learnt since the part was armed.

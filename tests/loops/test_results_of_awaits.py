@@ -1,0 +1,216 @@
+"""An await gives back its result whole, whatever the result is, to whoever drives it: as a generator does."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import weakref
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+
+import aiocuda as ac
+
+
+class Thing:
+    """Something that a weak reference can be made to."""
+
+
+RESULTS = [
+    None, 0, "", (), (1,), (1, 2), [1], (None,), ValueError("a result"), ValueError, StopIteration(7), StopIteration,
+    ((ValueError(), 3),),
+]  # fmt: skip
+
+
+def of(result: Any) -> ac.DeviceOp[Any]:
+    return ac.value(None).map(lambda _: result)
+
+
+@pytest.mark.parametrize("is_future", [False, True])
+@pytest.mark.parametrize("result", RESULTS, ids=repr)
+def test_any_result_comes_through_whole(run, result, is_future):
+    async def main() -> Any:
+        op = of(result)
+        return await (op.submit() if is_future else op), await ac.as_coroutine(op)
+
+    first, second = run(main)
+    assert first is result
+    assert second is result
+
+
+def by_next(waiting: Any) -> Any:
+    return next(waiting)
+
+
+def by_method(waiting: Any) -> Any:
+    return waiting.__next__()
+
+
+def by_send(waiting: Any) -> Any:
+    return waiting.send(None)
+
+
+DRIVERS: list[Callable[[Any], Any]] = [by_next, by_method, by_send]
+
+
+@pytest.mark.parametrize("drive", DRIVERS)
+@pytest.mark.parametrize("result", RESULTS, ids=repr)
+def test_who_drives_it_by_hand_gets_a_stop_iteration_with_the_result(run_asyncio, result, drive):
+    async def main() -> StopIteration:
+        op = of(result)
+        await op  # a result that is there
+        with pytest.raises(StopIteration) as ended:
+            drive(op.__await__())
+        return ended.value
+
+    ended = run_asyncio(main)
+    assert type(ended) is StopIteration
+    assert ended.value is result
+    assert ended.args == (() if result is None and drive is not by_send else (result,))
+
+
+def test_a_generator_yields_from_it(run_asyncio):
+    def through(op: Any) -> Generator[Any, Any, Any]:
+        return (yield from op.__await__())
+
+    class Wrapped:
+        def __await__(self) -> Any:
+            return through(of((1, 2)))
+
+    async def main() -> Any:
+        return await Wrapped()
+
+    assert run_asyncio(main) == (1, 2)
+
+
+@pytest.mark.parametrize("drive", DRIVERS)
+def test_a_stop_iteration_that_somebody_keeps_is_nobody_else_s(run_asyncio, drive):
+    """One that nobody has seen is used again."""
+
+    async def main() -> list[StopIteration]:
+        ended = []
+        for number in range(4):
+            op = of(number)
+            await op
+            try:
+                drive(op.__await__())
+            except StopIteration as stop:
+                ended.append(stop)
+            await of("another")
+        return ended
+
+    ended = run_asyncio(main)
+    assert len({id(each) for each in ended}) == 4
+    assert [each.value for each in ended] == [0, 1, 2, 3]
+    assert [each.args for each in ended] == [(0,), (1,), (2,), (3,)]
+
+
+def test_what_was_said_of_one_that_was_dropped_is_said_of_no_other(run_asyncio):
+    async def main() -> StopIteration:
+        for op in (of(1), of(2)):
+            await op
+            try:
+                next(op.__await__())
+            except StopIteration as stop:
+                found = stop
+                if stop.value == 1:
+                    stop.add_note("a note")
+                    stop.__cause__ = ValueError()
+                    stop.mark = 3  # type: ignore[attr-defined]
+                    del found, stop
+        return found
+
+    ended = run_asyncio(main)
+    assert ended.value == 2
+    assert not hasattr(ended, "__notes__")
+    assert not hasattr(ended, "mark")
+    assert ended.__cause__ is None
+    assert not ended.__suppress_context__
+
+
+@pytest.mark.parametrize("is_future", [False, True])
+def test_a_result_that_was_taken_is_held_by_nobody(run, is_future):
+    async def main() -> weakref.ref[Thing]:
+        op = ac.value(None).map(lambda _: Thing())
+        return weakref.ref(await (op.submit() if is_future else op))
+
+    seen = run(main)
+    gc.collect()
+    assert seen() is None
+
+
+def test_a_result_that_was_taken_by_hand_is_held_by_nobody(run_asyncio):
+    async def main() -> weakref.ref[Thing]:
+        op = ac.value(None).map(lambda _: Thing())
+        await op
+        try:
+            next(op.__await__())
+        except StopIteration as stop:
+            return weakref.ref(stop.value)
+        raise AssertionError
+
+    seen = run_asyncio(main)
+    gc.collect()
+    assert seen() is None
+
+
+def test_a_debugger_sees_each_result(run_asyncio):
+    """A function that is told of exceptions may keep them: they stay as they are."""
+    seen: list[tuple[StopIteration, Any]] = []
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        if event == "exception" and isinstance(argument[1], StopIteration):
+            seen.append((argument[1], argument[1].value))
+        return trace
+
+    async def main() -> list[Any]:
+        ops = [of((number,)) for number in range(3)]
+        for op in ops:
+            await op
+        return [await op for op in ops]
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        results = run_asyncio(main)
+    finally:
+        sys.settrace(before)
+    assert results == [(0,), (1,), (2,)]
+    assert all(any(value is each for _, value in seen) for each in results)
+    assert all(stop.value is value for stop, value in seen)
+
+
+class Stubborn(asyncio.Future[Any]):
+    """A future of a loop whose wait takes an error that is thrown into it for its end."""
+
+    def __await__(self) -> Any:
+        try:
+            return (yield from super().__await__())
+        except ZeroDivisionError:
+            return "the wait is over"
+
+    __iter__ = __await__
+
+
+@pytest.mark.parametrize("result", [None, (3, 4), ValueError()], ids=repr)
+def test_a_result_that_is_there_when_an_error_is_thrown_in_comes_through_whole(lane, result):
+    """The loop's future swallows the error, and by then the device has come to the end."""
+
+    class Loop(asyncio.SelectorEventLoop):
+        def create_future(self) -> Any:
+            return Stubborn(loop=self)
+
+    async def main() -> Any:
+        op = lane.op().map(lambda _: result)
+        waiting: Any = op.__await__()
+        waiting.send(None)
+        lane.release()
+        await asyncio.to_thread(op.sync)
+        with pytest.raises(StopIteration) as ended:
+            waiting.throw(ZeroDivisionError())
+        return ended.value.value
+
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        assert runner.run(main()) is result
