@@ -19,7 +19,7 @@ from submission.stub import Stub, without_code
 
 NUMBER = 300  # of each, except the chain
 CHAIN = 1000
-WAITED = 1024  # operations of one `wait`, in eight turns of the loop
+WAITED = 1024  # operations of one `wait`, in several turns of the loop
 STREAMS = 16
 LONG_US = 1_000_000
 

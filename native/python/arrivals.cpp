@@ -68,6 +68,10 @@ PyType_Spec arrival_spec = {"aiocuda._native.Arrival", sizeof(ArrivalObject), 0,
 
 class Arrivals {
  public:
+  // So many operations begin in a turn of the loop, fewer than of one await: each has a flag and a token of its own, and
+  // takes 1.6 times as long (docs/measurements/2026-11-28-awaits.md).
+  static constexpr std::uint32_t operations_in_turn = 96;
+
   // `limit_s`: from now, on the clock of the loop that runs; negative: none.
   Arrivals(const std::vector<nb::object>& futures, double limit_s) : place_(current_place()) {
     if (limit_s >= 0) end_s = place_.now_s() + limit_s;
@@ -92,7 +96,7 @@ class Arrivals {
   // Begins those that have not begun, as many as one turn of the loop has room for. False: there are more.
   // `is_new_turn`: else the turn goes on that some have begun in, as where an await follows another at once.
   bool begin_in_turn(bool is_new_turn) {
-    if (is_new_turn) left_in_turn_ = driver::Execution::operations_in_turn;
+    if (is_new_turn) left_in_turn_ = operations_in_turn;
     begin_some();
     return to_begin_.empty();
   }
@@ -289,7 +293,7 @@ class Arrivals {
   std::vector<nb::object> tokens_;
   std::size_t left_ = 0;
   std::deque<Arrival*> to_begin_, due_, put_off_;
-  std::uint32_t left_in_turn_ = driver::Execution::operations_in_turn;
+  std::uint32_t left_in_turn_ = operations_in_turn;
   bool is_turn_over_ = false;
   std::deque<Arrival*> paused_;  // due when the loop has come round
   std::unordered_map<dataflow::StreamIndex, std::deque<Arrival*>> policy_streams_;

@@ -23,6 +23,7 @@ import aiocuda as ac
 
 FLOOD = 10_000
 TURN = 128  # operations that one step of an await submits
+TURN_OF_A_WAIT = 96  # the same of `wait` and `as_completed`
 
 
 def submitted() -> int:
@@ -360,3 +361,25 @@ def test_awaits_are_as_they_were_without_a_flood(run, fills):
         assert await measure(ac.zip(*fills(3 * TURN))) >= 3
 
     run(main)
+
+
+def test_a_wait_submits_fewer_in_a_turn_than_an_await(run, fills):
+    """Each of its operations takes longer."""
+    begun: list[int] = []
+
+    async def main() -> None:
+        first, second = fills(FLOOD), fills(FLOOD)
+        before = submitted()
+        arrivals = ac.as_completed(first)
+        begun.append(submitted() - before)
+        del arrivals
+        async with anyio.create_task_group() as group:
+            before = submitted()
+            group.start_soon(ac.wait, second)
+            while submitted() == before:
+                await anyio.lowlevel.checkpoint()
+            begun.append(submitted() - before)
+            group.cancel_scope.cancel()
+
+    run(main)
+    assert begun == [TURN_OF_A_WAIT, TURN_OF_A_WAIT]

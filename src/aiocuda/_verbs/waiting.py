@@ -73,8 +73,8 @@ def as_completed(ops: Iterable[DeviceOp[T] | DeviceFuture[T]]) -> AsyncIterator[
 
     Notes
     -----
-    They are submitted from left to right, the first 128 now, at the call. The others follow when the iteration is
-    first awaited, 128 in each turn of the loop, before it yields a future. If an operation stands behind a
+    They are submitted from left to right, the first 96 now, at the call. The others follow when the iteration is
+    first awaited, 96 in each turn of the loop, before it yields a future. If an operation stands behind a
     `DeviceOp.map`, or finds its stream full, it is submitted as the iteration comes to it. An operation's error comes
     out when its future is asked, not from here. The order is that in which completions are learnt, which for those of
     one stream is the stream's.
@@ -161,7 +161,7 @@ async def wait(
 
     Notes
     -----
-    Operations are submitted 128 in a turn of the loop, all before this returns, unless the time is over first.
+    Operations are submitted 96 in a turn of the loop, all before this returns, unless the time is over first.
     An operation's error comes out when its future is asked. *Stream*: the one in force when this is awaited.
     *Blocks*: no. *On cancel*, and for those still pending: what was submitted goes on.
     """
