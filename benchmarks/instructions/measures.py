@@ -79,7 +79,7 @@ class Measures:
 
         self._compiled = ac.compile(scaled)
         self._graph = self._launch().graph()
-        self._waited = [self._on_streams(WAITED) for _ in range(2)]  # for the run that is not counted, too
+        self._waited: list[list[Any]] = []
 
     def all(self) -> dict[str, Callable[[], None]]:
         """Return the measures, by name."""
@@ -102,12 +102,12 @@ class Measures:
             "wait": self._on_loop(self._wait),
             "graph": self._on_loop(self._await_graph),
             "compiled": self._on_loop(self._await_compiled),
-            "waited": self._on_loop(self._wait_for_many),
             "call": self._call,
             "torch": lambda: self._operate(self._torch, lambda tensor: None),
             "torch made": lambda: self._operate(self._torch, lambda tensor: theirs),
             "framework": lambda: self._operate(self._framework, lambda tensor: None),
             "framework made": lambda: self._operate(self._framework, lambda tensor: made),
+            "waited": self._on_loop(self._wait_for_many),  # the last: its streams would change what the others take
         }
 
     def _launch(self, y: Any = None) -> Any:
@@ -243,6 +243,8 @@ class Measures:
 
     async def _wait_for_many(self) -> None:
         """Wait for operations that complete when all have been submitted."""
+        if not self._waited:  # in the run that is not counted
+            self._waited = [self._on_streams(WAITED) for _ in range(2)]
         ops, stub, call_soon = self._waited.pop(), self._stub, self._loop.call_soon
         all_launches = stub.counts()[0] + len(ops)
 
