@@ -68,8 +68,8 @@ PyType_Spec arrival_spec = {"aiocuda._native.Arrival", sizeof(ArrivalObject), 0,
 
 class Arrivals {
  public:
-  // So many operations begin in a turn of the loop, fewer than of one await: each has a flag and a token of its own, and
-  // takes 1.6 times as long (docs/measurements/2026-11-28-awaits.md).
+  // So many operations begin in a turn of the loop, fewer than of one await: each has a flag and a token of its own,
+  // and takes 1.6 times as long (docs/measurements/2026-11-28-awaits.md).
   static constexpr std::uint32_t operations_in_turn = 96;
 
   // `limit_s`: from now, on the clock of the loop that runs; negative: none.

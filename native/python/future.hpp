@@ -44,7 +44,8 @@ class Future {
   void remove(PyObject* await) {
     if (!driven_) return;
     Few<Waiting>& all = driven_->waiting;
-    const auto found = std::find_if(all.begin(), all.end(), [await](const Waiting& each) { return each.await == await; });
+    const auto found =
+        std::find_if(all.begin(), all.end(), [await](const Waiting& each) { return each.await == await; });
     if (found != all.end()) all.erase(found);
   }
   // Ends with the future: for threads that block until then.

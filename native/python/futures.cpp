@@ -284,8 +284,7 @@ void bind_futures(nb::module_& module) {
              future.is_started = true;
              try {
                const auto driven = drive_future(future, port, token, true);
-               if (driven == Execution::Driven::turn_is_over)
-                 port.port->put(token.release().ptr(), completion::pause);
+               if (driven == Execution::Driven::turn_is_over) port.port->put(token.release().ptr(), completion::pause);
                if (driven != Execution::Driven::complete) return false;
                settle(self);
              } catch (nb::python_error& error) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import anyio
@@ -128,6 +129,83 @@ def test_one_that_is_given_twice_is_one(run):
         return await ac.wait([future, future])
 
     assert run(main) == ({future}, set())
+
+
+def test_one_that_is_given_twice_is_not_pending_once_it_is_done(run, lane):
+    done, held = ac.value(1).submit(), lane.op().submit()
+
+    async def main() -> Any:
+        return await ac.wait([done, held, done, held], return_when=ac.FIRST_COMPLETED)
+
+    assert run(main) == ({done}, {held})
+
+
+def test_an_iterable_that_fails_fails_the_wait_before_anything_runs(run):
+    op = ac.ones(3)
+
+    def ops() -> Iterator[Any]:
+        yield op
+        raise ZeroDivisionError
+
+    async def main() -> None:
+        with pytest.raises(ZeroDivisionError):
+            await ac.wait(ops())
+        with pytest.raises(ac.ArgumentTypeError, match="operations and futures are waited for; 'no' is neither"):
+            await ac.wait([op, "no"])  # type: ignore[list-item]
+
+    run(main)
+    assert "pending" in repr(op)
+
+
+def test_taking_what_is_done_leaves_the_loop_its_turns(run, turn_us):
+    """A few futures are taken at once, and many are not taken in one step."""
+    turn_us(0)
+    futures = [ac.value(number).submit() for number in range(1000)]
+    turns = 0
+
+    async def main() -> Any:
+        is_over = False
+
+        async def count() -> None:
+            nonlocal turns
+            while not is_over:
+                turns += 1
+                await anyio.lowlevel.checkpoint()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(count)
+            found = await ac.wait(futures)
+            is_over = True
+        return found
+
+    assert run(main) == (set(futures), set())
+    assert 50 < turns < 1000
+
+
+@pytest.mark.parametrize("is_enough", [ac.FIRST_COMPLETED, ac.FIRST_EXCEPTION, ac.ALL_COMPLETED])
+def test_futures_that_are_cancelled_meanwhile_are_done(run, lanes, is_enough):
+    """The last of a stream is one of them: those before it are told of all the same."""
+    held = lanes(2)
+    futures = [lane.op().submit() for lane in held for _ in range(3)]
+
+    async def main() -> Any:
+        async with anyio.create_task_group() as group:
+            group.start_soon(cancel)
+            return await ac.wait(futures, return_when=is_enough)
+
+    async def cancel() -> None:
+        for _ in range(3):
+            await anyio.lowlevel.checkpoint()
+        for future in (futures[2], futures[4]):
+            assert future.cancel()
+        for lane in held:
+            lane.release()
+
+    done, pending = run(main)
+    assert done >= {futures[2]}
+    assert done | pending == set(futures)
+    if is_enough is not ac.FIRST_COMPLETED:
+        assert pending == set()
 
 
 @pytest.mark.parametrize("name", ["ALL_COMPLETED", "FIRST_COMPLETED", "FIRST_EXCEPTION"])
