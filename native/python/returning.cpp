@@ -51,7 +51,7 @@ void stop_with(PyObject* value) {
 
 void detail::let_go_of_result() {
   holds_result = false;
-  if (!is_as_made(*reused_stop)) [[unlikely]] {  // somebody has seen it
+  if (!is_as_made(*reused_stop)) [[unlikely]] {  // somebody holds it, or has changed it
     Py_DECREF(std::exchange(reused_stop, nullptr));
     return;
   }

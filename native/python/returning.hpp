@@ -1,7 +1,7 @@
 // How an iterator of ours gives back a result to whoever drives it: as a generator does, by a StopIteration.
 //
-// Always true: a StopIteration that anybody has seen is never used again. One that nobody has seen holds no result
-// longer than the next iterator of ours lives. Guarded by the GIL.
+// Always true: a StopIteration that anybody holds, or has changed, is never used again. Any other holds no result
+// longer than the iterator lives that gave it, or the next one. Guarded by the GIL.
 #pragma once
 #include <Python.h>
 
