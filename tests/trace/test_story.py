@@ -11,6 +11,7 @@ import pytest
 
 import aiocuda as ac
 from aiocuda import _native
+from aiocuda._errors.story import told
 
 N = 64
 
@@ -87,6 +88,27 @@ def test_a_time_out_tells_what_came_before_it(kernels: Any, latch: Any) -> None:
     assert pickle.loads(pickle.dumps(late.value)).story() == late.value.story()
 
 
+def test_a_launch_that_has_ended_has_the_kernel_of_its_submission_or_of_its_line() -> None:
+    one, two = ("program.py", 1), ("program.py", 2)
+    story = told(
+        [
+            ("submitted", "launch", "scale", one, 1, 1, 0),
+            ("submitted", "launch", "add", one, 1, 2, 0),
+            ("submitted", "launch", "stray", two, 2, 1, 0),
+            ("completed", "launch", None, one, 1, 1, 0),
+            ("failed", "launch", None, one, 0, 0, 0),
+            ("failed", "launch", None, two, 0, 0, 0),
+            ("completed", "fill", None, two, 2, 1, 0),
+        ]
+    )
+    assert [line.split(" (")[0] for line in story.splitlines()[3:]] == [
+        "launch of scale",
+        "launch",  # either of two
+        "launch of stray",
+        "fill",
+    ]
+
+
 def test_a_lost_device_tells_what_came_before_it_and_the_log_prints_it(in_process: Callable[..., Any]) -> None:
     program = """
         import aiocuda as ac
@@ -99,7 +121,7 @@ def test_a_lost_device_tells_what_came_before_it_and_the_log_prints_it(in_proces
         except ac.DeviceLostError as error:
             lines = error.story().splitlines()
             assert any(line.startswith("launch of stray (built at ") and ": submitted" in line for line in lines), lines
-            assert lines[-1].endswith("failed"), lines
+            assert lines[-1].startswith("launch of stray (built at ") and lines[-1].endswith("failed"), lines
         else:
             raise AssertionError("nothing was lost")
     """

@@ -14,8 +14,24 @@ Decision = tuple[str, str, str | None, tuple[str, int] | None, int, int, int]
 
 
 def told(decisions: Iterable[Decision]) -> str:
-    """Return decisions in words, one a line, the earliest first."""
-    return "\n".join(_line(*each) for each in decisions)
+    """Return decisions in words, one a line, the earliest first.
+
+    A launch that has ended does not know its kernel any more. What came earlier does: the same submission, or else
+    the same line, if it launched no other kernel.
+    """
+    of_submission: dict[tuple[int, int], str] = {}
+    of_line: dict[tuple[str, int] | None, set[str]] = {}
+    lines = []
+    for what, kind, kernel, place, stream, count, other in decisions:
+        if kernel is not None:
+            of_submission[stream, count] = kernel
+            of_line.setdefault(place, set()).add(kernel)
+        elif kind == "launch":
+            kernel = of_submission.get((stream, count))
+            if kernel is None and len(candidates := of_line.get(place, set())) == 1:
+                (kernel,) = candidates
+        lines.append(_line(what, kind, kernel, place, stream, count, other))
+    return "\n".join(lines)
 
 
 def _line(
