@@ -17,7 +17,7 @@ from aiocuda._collective.calls import Call, Part
 from aiocuda._collective.ending import abort, destroy
 from aiocuda._collective.meeting import Place
 from aiocuda._collective.others import Others, Promise
-from aiocuda._collective.overlaps import check_overlaps
+from aiocuda._collective.preparing import Prepared, prepared
 from aiocuda._collective.watch import Flight, Watch
 from aiocuda._devices.device import Device, Stream
 from aiocuda._driver import nccl
@@ -215,38 +215,22 @@ class Members:
 
     def _prepared(
         self, call: Call, name: str, sends: Sequence[Sequence[Any]], receives: Sequence[Sequence[Any]]
-    ) -> tuple[str, list[list[nccl.NcclCall]]]:
+    ) -> Prepared:
         """Return what is called in words, and the calls of each rank."""
         members = list(zip(self.ranks, self.devices, strict=True))
-        sent = [
-            [self._part(call, each, rank, device) for each in row]
+        sent = tuple(
+            tuple(self._part(call, each, rank, device) for each in row)
             for row, (rank, device) in zip(sends, members, strict=True)
-        ]
-        received = [
+        )
+        received = tuple(
             # In place, as a rule.
-            [
+            tuple(
                 part if each is array else None if each is None else self._part(call, each, rank, device)
                 for each, array, part in zip(row, given, parts, strict=True)
-            ]
+            )
             for row, given, parts, (rank, device) in zip(receives, sends, sent, members, strict=True)
-        ]
-        words = ""
-        for rank, ones, others in zip(self.ranks, sent, received, strict=True):
-            for one, other in zip(ones, others, strict=True):
-                call.check(one, other)
-            of_rank = name or call.words(ones)
-            if words and of_rank != words:
-                raise ArgumentValueError(
-                    f"the devices of the group do not do the same: rank {self.ranks[0]} calls {words}, "
-                    f"rank {rank} {of_rank}"
-                )
-            words = of_rank
-        check_overlaps(call, self.ranks, sent, received)
-        calls = [
-            [made for one, other in zip(*row, strict=True) if one.count > 0 for made in call.for_nccl(one, other)]
-            for row in zip(sent, received, strict=True)
-        ]
-        return words, calls
+        )
+        return prepared(call, name, self.ranks, sent, received)
 
     def perform(
         self,

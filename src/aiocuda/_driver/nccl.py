@@ -8,6 +8,7 @@ group, which is ended whatever happens.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import threading
 import time
@@ -48,6 +49,7 @@ _SOON_S: Final = 0.0005  # NCCL launches on a thread of its own, which takes som
 _BETWEEN_LOOKS_S: Final = 0.0005
 
 
+@functools.cache
 def _bindings() -> Any:
     """Return the module of bindings.
 
