@@ -445,8 +445,8 @@ void bind_arrivals(nb::module_& module) {
   arrival_type = reinterpret_cast<PyTypeObject*>(checked(PyType_FromSpec(&arrival_spec)).release().ptr());
   nb::class_<Arrivals>(module, "Arrivals", nb::type_slots(arrivals_slots), nb::is_weak_referenceable())
       .def(nb::init<const std::vector<nb::object>&, double>(), "futures"_a, "limit_s"_a = -1.0)
-      // An await of the set of those that are done: of all, or, as soon as a function of one of them says that it is
-      // enough, or the time is up, of those that are done by then.
+      // An await of the set of those that are done. It ends when all are. It ends earlier if a function of one of them
+      // says that it is enough, or the time is up; the set then has those that are done by then.
       .def(
           "done",
           [](nb::handle_t<Arrivals> self, nb::object is_enough) {

@@ -16,8 +16,8 @@ Decision = tuple[str, str, str | None, tuple[str, int] | None, int, int, int]
 def told(decisions: Iterable[Decision]) -> str:
     """Return decisions in words, one a line, the earliest first.
 
-    A launch that has ended does not know its kernel any more. What came earlier does: the same submission, or else
-    the same line, if it launched no other kernel.
+    A launch that has ended does not know its kernel any more. Its submission, which came earlier, names it. If there
+    is none, the launches of the same line name it, unless they were of several kernels.
     """
     of_submission: dict[tuple[int, int], str] = {}
     of_line: dict[tuple[str, int] | None, set[str]] = {}

@@ -1,6 +1,6 @@
 """Pictures of work: DAGs as SVG. Knows no device, and nothing of operations.
 
-What is handed to users is imported when the first is asked for.
+`Picture` is imported when somebody first asks for it: few programs draw.
 """
 
 from typing import TYPE_CHECKING
