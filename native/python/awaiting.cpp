@@ -38,6 +38,7 @@ struct Await {
   nb::object future{}, timer{};  // asyncio's
   nb::object task{};             // trio's, that sleeps
   Place place{};
+  Returned returned{};
 
   LoopPort& port() { return *nb::inst_ptr<LoopPort>(place.port); }
   bool has_limit() const { return end_s < never; }
@@ -319,7 +320,7 @@ PySendResult await_send(PyObject* self, PyObject* value, PyObject** result) {
 PyObject* await_next(PyObject* self) {
   PyObject* value = nullptr;
   const PySendResult answer = await_send(self, Py_None, &value);
-  return answer_of_next(answer, value);
+  return of(self).returned.answer(answer, value);
 }
 PyObject* await_send_method(PyObject* self, PyObject* sent) {
   PyObject* value = nullptr;
@@ -417,10 +418,12 @@ int await_traverse(PyObject* self, visitproc visit, void* arg) {
   for (const nb::object* each : {&await.delegate, &await.future, &await.timer, &await.task, &await.place.port,
                                  &await.place.loop, &await.place.face})
     Py_VISIT(each->ptr());
+  if (const int stopped = await.returned.traverse(visit, arg)) return stopped;
   return await.awaited ? await.awaited->traverse(visit, arg) : 0;
 }
 int await_clear(PyObject* self) {
   if (!of(self).is_running) finish(self);
+  of(self).returned.clear();
   return 0;
 }
 // Awaits that have been freed. Each keeps its class.
@@ -438,8 +441,7 @@ void await_dealloc(PyObject* self) {
   PyObject_GC_UnTrack(self);
   Await& await = of(self);
   if (await.stage != Await::Stage::over) end_unfinished(self);
-  await.~Await();  // it holds nothing any more
-  let_go_of_result();
+  await.~Await();  // it holds nothing any more, but what it has returned
   if (spares.put(self)) [[likely]]
     return;
   PyTypeObject* const type = Py_TYPE(self);
