@@ -84,9 +84,11 @@ void Memory::reclaim() {
 }
 
 template <class Kind>
-CUresult Memory::allocate_block(BlockPool<Kind>& pool, dataflow::Buffer& buffer) {
+CUresult Memory::allocate_block(BlockPool<Kind>& pool, dataflow::Buffer& buffer,
+                                const std::function<void()>& before_retry) {
   CUresult result = pool.allocate(buffer.size_bytes, buffer.address, slowly());
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+    before_retry();
     reclaim();
     around_.call_slowly([&] {
       freeing_.finish();
@@ -134,14 +136,7 @@ void Memory::allocate_device(dataflow::Buffer& buffer, StreamIndex stream, const
 }
 
 void Memory::allocate_host(dataflow::Buffer& buffer, const std::function<void()>& before_retry) {
-  CUresult result = page_locked_.allocate(buffer.size_bytes, buffer.address);
-  if (result == CUDA_ERROR_OUT_OF_MEMORY) {
-    before_retry();
-    reclaim();
-    freeing_.finish();
-    page_locked_.trim();
-    result = page_locked_.allocate(buffer.size_bytes, buffer.address);
-  }
+  const CUresult result = allocate_block(page_locked_, buffer, before_retry);
   if (result != CUDA_SUCCESS) throw Refusal::of_host_memory(result, "cuMemHostAlloc", buffer.size_bytes);
   take_in(buffer);
 }

@@ -141,7 +141,8 @@ class Memory final : public dataflow::MemoryOwner {
   // Has the driver given back what can be had back now.
   void reclaim();
   template <class Kind>
-  CUresult allocate_block(BlockPool<Kind>& pool, dataflow::Buffer& buffer);
+  CUresult allocate_block(
+      BlockPool<Kind>& pool, dataflow::Buffer& buffer, const std::function<void()>& before_retry = [] {});
   void take_in(dataflow::Buffer& buffer);
   // Memory that knows no streams, and that all its users have passed.
   void give_back(const dataflow::Buffer& buffer);

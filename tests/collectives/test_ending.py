@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any, cast
+
+import pytest
+
+from aiocuda._collective import ending
+
 
 def test_an_exit_waits_for_what_ends(in_process):
     """Functions of `atexit` run in the opposite order: that of `ending` lies between the other two."""
@@ -22,3 +29,32 @@ def test_an_exit_waits_for_what_ends(in_process):
         """
     )
     assert done.stdout == "has ended\n", done.stderr
+
+
+class Stuck:
+    """A communicator whose abort waits for its stream, as NCCL does where a launch is under way."""
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+        self.has_ended = threading.Event()
+
+    def abort(self) -> None:
+        if self.goes_on.wait(60):
+            self.has_ended.set()
+
+
+def test_an_abort_lets_streams_go_on_that_it_waits_for():
+    stuck = Stuck()
+    ending.abort(cast("Any", [stuck]), stuck.goes_on.set)
+    assert stuck.has_ended.is_set()
+
+
+def test_streams_go_on_where_nothing_can_be_aborted_any_more(monkeypatch):
+    def refused(*_: Any) -> None:
+        raise RuntimeError("can't start new thread at interpreter shutdown")
+
+    monkeypatch.setattr(ending, "end_later", refused)
+    stuck = Stuck()
+    with pytest.raises(RuntimeError):
+        ending.abort(cast("Any", [stuck]), stuck.goes_on.set)
+    assert stuck.goes_on.is_set()

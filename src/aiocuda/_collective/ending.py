@@ -19,6 +19,7 @@ from aiocuda._driver.nccl import Communicator
 __all__ = ["abort", "destroy", "end_later"]
 
 _WAIT_S: Final = 1.0
+_MARKED_S: Final = 0.02  # NCCL marks before all else
 _EXIT_S: Final = 5.0
 
 _ending: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
@@ -54,13 +55,19 @@ def end_later(end: Callable[[], object], name: str) -> threading.Event:
     return has_ended
 
 
-def abort(communicators: Sequence[Communicator]) -> None:
+def abort(communicators: Sequence[Communicator], let_go: Callable[[], object] = lambda: None) -> None:
     """Abort communicators. *Blocks*: for a second at most.
 
     NCCL marks a communicator first, so that its kernels end. Then it may wait for them, and for what their streams wait
-    for: an agreement, or work that needs this very thread. So it gets a thread.
+    for: an agreement, or work that needs this very thread. So it gets a thread. `let_go` lets streams go on; it is called
+    as soon as NCCL has had time to mark. A launch that is under way may wait for its stream, and others for the launch.
     """
-    end_later(lambda: _each(communicator.abort for communicator in communicators), "aiocuda-abort").wait(_WAIT_S)
+    try:
+        has_ended = end_later(lambda: _each(communicator.abort for communicator in communicators), "aiocuda-abort")
+        has_ended.wait(_MARKED_S)
+    finally:
+        let_go()
+    has_ended.wait(_WAIT_S)
 
 
 def destroy(communicators: Sequence[Communicator]) -> None:

@@ -310,18 +310,20 @@ class Members:
             others.tell(reason)
         self._abort_ranks()
         if others is not None:
-            others.let_go()
             others.leave(in_peace=False)  # its threads keep this group
 
     def _is_over(self) -> bool:
         return self._error is not None or self._is_closed
 
     def _abort_ranks(self) -> None:
+        let_go = self._others.let_go if self._others is not None else lambda: None
         with self._lock:
-            if self._is_aborting or not self._communicators:
-                return
-            self._is_aborting = True
-        abort(self._communicators)
+            is_first = not self._is_aborting and bool(self._communicators)
+            self._is_aborting = self._is_aborting or is_first
+        if is_first:
+            abort(self._communicators, let_go)
+        else:
+            let_go()
 
 
 @functools.cache

@@ -116,7 +116,8 @@ class Batched(Generic[T, R]):
 
     def __get__(self, instance: object, owner: type | None = None) -> Batched[T, R]:
         """Return the function of an object, of whose items each batch is."""
-        if instance is None or not hasattr(self.function, "__get__"):  # as of any function, and of other callables
+        # A partial has __get__ from Python 3.13 on, and binds from 3.14 on; here it is of no object in any version.
+        if instance is None or isinstance(self.function, functools.partial) or not hasattr(self.function, "__get__"):
             return self
         try:
             kept = instance.__dict__
