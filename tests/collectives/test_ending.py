@@ -55,6 +55,6 @@ def test_streams_go_on_where_nothing_can_be_aborted_any_more(monkeypatch):
 
     monkeypatch.setattr(ending, "end_later", refused)
     stuck = Stuck()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="new thread"):
         ending.abort(cast("Any", [stuck]), stuck.goes_on.set)
     assert stuck.goes_on.is_set()

@@ -165,7 +165,6 @@ def test_a_result_that_was_taken_by_hand_is_held_by_nobody(run_asyncio):
 def test_nothing_holds_the_frames_of_who_took_a_result_by_hand(run_asyncio, drive):
     """An exception that was caught refers to frames, and they to all that was there, and to the iterator."""
 
-
     def drive_once(waiting: Any) -> weakref.ref[Thing] | None:
         thing = Thing()
         try:

@@ -59,8 +59,9 @@ def abort(communicators: Sequence[Communicator], let_go: Callable[[], object] = 
     """Abort communicators. *Blocks*: for a second at most.
 
     NCCL marks a communicator first, so that its kernels end. Then it may wait for them, and for what their streams wait
-    for: an agreement, or work that needs this very thread. So it gets a thread. `let_go` lets streams go on; it is called
-    as soon as NCCL has had time to mark. A launch that is under way may wait for its stream, and others for the launch.
+    for: an agreement, or work that needs this very thread. So it gets a thread. `let_go` lets streams go on; it is
+    called as soon as NCCL has had time to mark: a launch that is under way may wait for its stream, and others for the
+    launch.
     """
     try:
         has_ended = end_later(lambda: _each(communicator.abort for communicator in communicators), "aiocuda-abort")
