@@ -165,15 +165,27 @@ CUresult Memory::advise(const dataflow::Buffer& buffer, dataflow::Span span, CUm
 }
 
 void Memory::free_excess() {
-  if (!has_excess()) return;
+  if (!has_excess() || freeing_.is_at_work()) return;
+  {
+    const Locked before = std::exchange(unlocked_, {});
+  }  // to let go of its keeper may run Python code
+  if (!has_excess() || !now_.has_all() || !streams_.is_idle()) return;
+  const std::int32_t any_device = streams_.at(0).device;  // page-locked memory is every context's
+  if (!locked_.empty()) {
+    unlocked_ = std::move(locked_.back());
+    locked_.pop_back();
+    auto unlock = [](const Table& table, std::uint64_t address) {
+      return table.cuMemHostUnregister(reinterpret_cast<void*>(address));
+    };
+    return freeing_.hand_over(devices_.at(any_device).context, unlocked_.address, unlock);
+  }
   auto free_one_of = [&](auto& pool, std::int32_t device) {
     using Kind = std::remove_cvref_t<decltype(pool.kind())>;
     if (!pool.has_excess()) return false;
-    if (!freeing_.is_at_work() && now_.has_all() && streams_.is_idle())
-      freeing_.hand_over(devices_.at(device).context, pool.take_excess(), Kind::free);
+    freeing_.hand_over(devices_.at(device).context, pool.take_excess(), Kind::free);
     return true;
   };
-  if (free_one_of(page_locked_, streams_.at(0).device)) return;  // every context's: any will do
+  if (free_one_of(page_locked_, any_device)) return;
   for (auto& [device, pool] : managed_)
     if (free_one_of(pool, device)) return;
 }

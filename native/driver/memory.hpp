@@ -58,9 +58,15 @@ class Memory final : public dataflow::MemoryOwner {
   void free_due(std::size_t most_streams = all_streams);
   // Closes other processes' memory that nobody holds any more. Others may submit meanwhile.
   void close_due();
+  // Has memory of somebody else's, which the driver has locked, unlocked when all devices are at rest. `keeper` is let
+  // go of some time after that, where this is called.
+  void unlock_at_rest(std::uint64_t address, std::shared_ptr<void> keeper) {
+    locked_.push_back({address, std::move(keeper)});
+    around_.note_return();
+  }
   // Is there page-locked or managed memory that is not to be kept?
   bool has_excess() const {
-    return page_locked_.has_excess() ||
+    return !locked_.empty() || unlocked_.keeper || page_locked_.has_excess() ||
            std::any_of(managed_.begin(), managed_.end(), [](const auto& each) { return each.second.has_excess(); });
   }
   // Has another thread give one block that is not kept back to the driver, if there is one and all devices are at rest:
@@ -184,6 +190,12 @@ class Memory final : public dataflow::MemoryOwner {
   };
   std::map<CUdeviceptr, Foreign> known_foreign_;  // memory of others', by where it begins; none of it is ours
   std::deque<Account> accounts_;                  // by device
+  struct Locked {
+    std::uint64_t address = 0;
+    std::shared_ptr<void> keeper;
+  };
+  std::vector<Locked> locked_;  // to be unlocked
+  Locked unlocked_;             // which the thread has, or had last
   FreeingThread freeing_;
   BlockPool<PageLocked> page_locked_;
   std::map<std::int32_t, BlockPool<Managed>> managed_;            // by device

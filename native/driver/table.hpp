@@ -38,6 +38,7 @@ namespace aiocuda::driver {
   F(cuMemFreeAsync)                              \
   F(cuMemHostAlloc)                              \
   F(cuMemFreeHost)                               \
+  F(cuMemHostUnregister)                         \
   F(cuMemAlloc)                                  \
   F(cuMemAllocManaged)                           \
   F(cuMemFree)                                   \

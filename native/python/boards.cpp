@@ -3,8 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 #include "../agreeing/board.hpp"
+#include "process.hpp"
 
 namespace nb = nanobind;
 
@@ -39,6 +42,12 @@ struct HeldBoard {
 }  // namespace
 
 void bind_boards(nb::module_& module) {
+  // Has memory that the driver has locked unlocked when all devices are at rest, and keeps something until then. At any
+  // other time the driver would wait for the devices, and others for the driver, whom a device may wait for.
+  module.def("unlock_at_rest", [](std::uintptr_t address, nb::object keeper) {
+    if (process_engine().is_over()) return;
+    process_engine().memory.unlock_at_rest(address, std::make_shared<nb::object>(std::move(keeper)));
+  });
   nb::class_<HeldBoard>(module, "Board")
       .def(nb::init<nb::handle, std::size_t, std::size_t>(), nb::arg("memory"), nb::arg("rank"), nb::arg("ranks"))
       .def("put", [](HeldBoard& self, std::uint64_t call) { return self.board.put(call); })

@@ -40,6 +40,7 @@
 #include "process.hpp"
 #include "recording.hpp"
 #include "statistics.hpp"
+#include "stream_events.hpp"
 #include "tensors.hpp"
 
 namespace aiocuda {
@@ -330,6 +331,7 @@ NB_MODULE(_native, module) {
   aiocuda::bind_memory(module);
   aiocuda::bind_statistics(module);
   aiocuda::bind_boards(module);
+  aiocuda::bind_stream_events(module);
   aiocuda::bind_guests(module);
   aiocuda::bind_bench(module);
   aiocuda::bind_graph_bench(module);

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <condition_variable>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -104,6 +105,31 @@ TEST_CASE("while a device is at work nothing goes back, and what is not kept is 
   CHECK(engine.driver.count(Function::cuMemFreeHost) == 1);
   CHECK_FALSE(engine.memory.has_excess());
   CHECK(engine.memory.page_locked().held_bytes() == 0);
+}
+
+TEST_CASE("somebody's memory is unlocked when all devices are at rest, and kept until then") {
+  FakeEngine engine(2);
+  const StreamIndex busy = engine.devices.at(1).default_stream;
+  engine.driver.hold(engine.handle(busy));
+  engine.submit(busy);
+  auto keeper = std::make_shared<int>();
+  const std::weak_ptr<int> seen = keeper;
+  engine.memory.unlock_at_rest(0x1000, std::move(keeper));
+  engine.collect();
+  CHECK(engine.driver.count(Function::cuMemHostUnregister) == 0);
+  CHECK_FALSE(engine.memory.is_freeing());
+  Gate gate(engine, Function::cuMemHostUnregister);
+  engine.driver.go_on(engine.handle(busy));
+  engine.collect();
+  CHECK(engine.memory.is_freeing());
+  engine.collect();
+  CHECK_FALSE(seen.expired());
+  gate.open();
+  engine.memory.await_freeing();
+  engine.collect();
+  CHECK(seen.expired());
+  CHECK(engine.driver.count(Function::cuMemHostUnregister) == 1);
+  CHECK_FALSE(engine.memory.has_excess());
 }
 
 TEST_CASE("a device whose context is broken is at rest") {

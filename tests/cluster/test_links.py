@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
+from aiocuda import _native
 from aiocuda._cluster.links import Link
 from aiocuda._driver import nccl
 from aiocuda.cluster import Cluster, Worker
@@ -50,13 +51,13 @@ async def held_up() -> Any:
     """On a worker: return an array behind something that waits until `let_go`."""
     import builtins
 
-    from aiocuda._driver import nccl
+    from aiocuda import _native
 
     word = await ac.empty_host(1, "uint32")
     word.numpy()[0] = 0
     builtins.held_up = word
     x = await ac.zeros(4)
-    ac.call(lambda stream, _: nccl.wait_for_flag(stream.handle, word._address, 1), x, writes=[x]).submit()
+    ac.call(lambda stream, _: _native.wait_for_word(0, stream.handle, word._address, 1), x, writes=[x]).submit()
     return x
 
 
@@ -327,7 +328,7 @@ def test_an_array_whose_collective_failed_is_refused_before_the_worker_waits_for
             group = Group.local([0])
             word = await ac.empty_host(1, "uint32")
             word.numpy()[0] = 0
-            ac.call(lambda stream, _: nccl.wait_for_flag(stream.handle, word._address, 1), x, writes=[x]).submit()
+            ac.call(lambda stream, _: _native.wait_for_word(0, stream.handle, word._address, 1), x, writes=[x]).submit()
             group.all_reduce([x], out=[x])[0].submit()
             async with anyio.create_task_group() as tasks:
 

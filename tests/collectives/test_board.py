@@ -123,8 +123,10 @@ def test_a_hub_that_may_make_no_such_file_has_no_board(monkeypatch):
 FREED = """
 import gc, threading
 from cuda.bindings import driver
+from aiocuda import _native
 g = group()
-x = ac.ones(4).sync()
+x, stream, word = ac.ones(4).sync(), ac.Device(0).stream(), ac.empty_host(1, "uint32").sync()
+word.numpy()[0] = 0
 ac.to_host(g.all_reduce(x)).sync(60)
 words = g._members._others._board._board.words
 def is_locked():
@@ -132,21 +134,33 @@ def is_locked():
         return int(driver.cuMemHostGetFlags(words)[0]) == 0
 say(before=is_locked())
 g.close()
+def wait(stream, _):
+    _native.wait_for_word(0, stream.handle, word._address, 1)
+if IS_AT_WORK:
+    ac.call(wait, x, writes=[x]).on(stream).submit()
 del g
 for each in threading.enumerate():
     if each.name.startswith("aiocuda-collective"):
         each.join(60)  # they have the group
 gc.collect()
-for each in threading.enumerate():
-    if each.name == "aiocuda-board":
-        each.join(60)
+for _ in range(20):
+    ac.zeros(1).sync_on(ac.Device(0).stream(), 60)  # would wait for the driver, if that waited for the device
+say(meanwhile=is_locked())
+word.numpy()[0] = 1
+stream.synchronize().sync(60)
+for _ in range(1000):
+    if not is_locked():
+        break
+    ac.zeros(1).sync(60)
 say(after=is_locked())
 """
 
 
-def test_pages_are_unlocked_when_nobody_has_the_group(tmp_path):
+@pytest.mark.parametrize("is_at_work", [False, True])
+def test_pages_of_a_group_that_nobody_has_are_unlocked_when_the_device_is_at_rest(tmp_path, is_at_work):
     pytest.importorskip("nccl.bindings")
-    (ended,) = run_ranks(FREED, 1, tmp_path)
+    (ended,) = run_ranks(FREED.replace("IS_AT_WORK", str(is_at_work)), 1, tmp_path, timeout_s=100)
     assert ended.status == 0, ended
     assert ended["before"]
+    assert ended["meanwhile"] or not is_at_work
     assert not ended["after"]

@@ -224,13 +224,14 @@ def test_streams_never_wait_for_memory_that_is_gone(tmp_path, fails):
     (ended,) = run_ranks(
         """
 import gc, threading, weakref
+from aiocuda import _native
 from aiocuda._driver import nccl
 g = group()
 flag = ac.empty_host(1, "uint32").sync()
 flag.numpy()[0] = 0
 x = ac.ones(10).sync()
 stream = ac.Device(0).stream()
-nccl.wait_for_flag(stream.handle, flag.numpy().ctypes.data, 1)
+_native.wait_for_word(0, stream.handle, flag.numpy().ctypes.data, 1)
 ac.fill(x, 1).on(stream).submit()
 def refused(*_):
     raise RuntimeError("no")

@@ -16,7 +16,8 @@ pytest.importorskip("nccl.bindings")
 pytestmark = pytest.mark.skipif(not ac.Device(0).is_emulated, reason="only the emulated driver looks for races")
 
 PROGRAM = """
-from aiocuda._driver import checking, nccl
+from aiocuda import _native
+from aiocuda._driver import checking
 MUTATION
 g = Group.local([0, 1, 2])
 rng = random.Random(SEED)
@@ -40,12 +41,12 @@ for d in range(3):
 say(races=[str(each) for each in checking.take_race_reports()])
 """
 FORGOTTEN = """
-order = nccl.Events.order
+order = _native.StreamEvents.order
 def forgetful(self, after, before):
     if FORGETS:
         return
     order(self, after, before)
-nccl.Events.order = forgetful
+_native.StreamEvents.order = forgetful
 """
 
 
@@ -66,7 +67,7 @@ def test_collectives_race_with_nothing(tmp_path, seed):
     assert races(tmp_path, seed) == []
 
 
-@pytest.mark.parametrize("forgets", ["self._device == 0", "self._device != 0"], ids=["before", "behind"])
+@pytest.mark.parametrize("forgets", ["self.device == 0", "self.device != 0"], ids=["before", "behind"])
 def test_a_wait_that_is_forgotten_is_a_race(tmp_path, forgets):
     mutation = FORGOTTEN.replace("FORGETS", forgets)
     assert any("NCCL" in each for each in races(tmp_path, 1, mutation))

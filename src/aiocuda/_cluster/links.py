@@ -57,7 +57,7 @@ class Link:
         self.stream, self._sends = stream, sends
         self._error_of = error_of
         device = stream.device.ordinal
-        self._events = nccl.Events(device)
+        self._events = _native.StreamEvents(device)
         self._lock = threading.Lock()
         self._reason = ""  # why it has ended
         self._give_up: Callable[[], str | None] = lambda: self._reason or None

@@ -6,7 +6,6 @@ ends with those that have it open. Who opens it finds there what only that proce
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import mmap
 import os
@@ -16,9 +15,7 @@ from typing import Any, Final
 
 from aiocuda import _native
 from aiocuda._collective.agreement import Key
-from aiocuda._collective.ending import end_later
 from aiocuda._driver import nccl
-from aiocuda.errors import DriverError
 
 __all__ = ["Board", "BoardFile", "digest_of", "opened"]
 
@@ -81,7 +78,7 @@ class Board:
     def __init__(self, memory: mmap.mmap, rank: int, size: int, device: int) -> None:
         self._board = _native.Board(memory, rank, size)
         nccl.lock_pages(device, self._board.words, _native.Board.words_bytes)
-        unlock = weakref.finalize(self, _unlock, device, self._board.words, self._board)
+        unlock = weakref.finalize(self, _unlock, self._board.words, self._board)
         unlock.atexit = False
 
     @property
@@ -110,16 +107,6 @@ class Board:
         self._board.let_go()
 
 
-def _unlock(device: int, address: int, board: object) -> None:
-    if _native.forked_from():
-        return  # it is the parent's
-
-    # The driver may wait for the device, and this may be anybody's thread. The memory stays until then.
-    def unlock() -> None:
-        with contextlib.suppress(DriverError):  # the device is lost
-            nccl.unlock_pages(device, address)
-        del keep[:]
-
-    keep = [board]
-    with contextlib.suppress(RuntimeError):  # Python ends
-        end_later(unlock, "aiocuda-board")
+def _unlock(address: int, board: object) -> None:
+    if not _native.forked_from():  # else it is the parent's
+        _native.unlock_at_rest(address, board)

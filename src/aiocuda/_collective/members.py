@@ -60,7 +60,7 @@ class Members:
         self._timeout_s = timeout_s
         self.streams: list[Stream] = [Device(each).stream() for each in devices]
         self._handles = [each.handle for each in self.streams]
-        self._events = [nccl.Events(each) for each in devices]
+        self._events = [_native.StreamEvents(each) for each in devices]
         self._lock = threading.Lock()
         self._error: CollectiveError | None = None
         self._has_failed = threading.Event()

@@ -21,7 +21,6 @@ from aiocuda._collective.board import Board, opened
 from aiocuda._collective.calls import Call
 from aiocuda._collective.coordinator import LONGEST_REASON
 from aiocuda._collective.meeting import Line, Place
-from aiocuda._driver import nccl
 from aiocuda._verbs.create import empty_host
 from aiocuda.errors import DriverError
 
@@ -92,7 +91,7 @@ class Others:
         failed: Callable[[str, bool, str], object],
         timeout_s: float,
     ) -> None:
-        self._rank = rank
+        self._rank, self._device = rank, device
         self._failed = failed
         self._changed = threading.Condition()
         self._promises: weakref.WeakValueDictionary[Key, Promise] = weakref.WeakValueDictionary()
@@ -149,7 +148,7 @@ class Others:
                 self._called += 1
                 address, number = self._memory._address, _FIRST + self._called
                 self._line.say(["call", key, words])
-        nccl.wait_for_flag(stream, address, number)
+        _native.wait_for_word(self._device, stream, address, number)
 
     def look(self) -> None:
         """Tell the hub of the calls since the last look. To be called often while work is under way."""

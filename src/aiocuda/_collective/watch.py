@@ -10,10 +10,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from aiocuda import _native
-from aiocuda._driver.nccl import Communicator, Events
+from aiocuda._driver.nccl import Communicator
 
 __all__ = ["Flight", "Watch"]
 
@@ -36,7 +36,7 @@ class Flight:
 
     words: str
     doubt: _native.Doubt
-    event: Any = None
+    event: int | None = None
 
 
 class Watch:
@@ -53,7 +53,7 @@ class Watch:
     def __init__(
         self,
         communicators: Sequence[Communicator],
-        events: Events,
+        events: _native.StreamEvents,
         failed: Callable[[str], object],
         looked: Callable[[], object] | None = None,
     ) -> None:

@@ -21,8 +21,7 @@ from aiocuda._driver import runtime
 from aiocuda.errors import CollectiveError, DriverError, MissingPackageError
 
 __all__ = [
-    "DTYPES", "OPS", "Communicator", "Events", "NcclCall", "connect", "is_installed", "launch", "lock_pages", "new_id",
-    "unlock_pages", "wait_for_flag",
+    "DTYPES", "OPS", "Communicator", "NcclCall", "connect", "is_installed", "launch", "lock_pages", "new_id",
 ]  # fmt: skip
 
 _INSTALL: Final = 'pip install "aiocuda[nccl]"'
@@ -200,47 +199,6 @@ def launch(calls: Sequence[tuple[Communicator, int, Sequence[NcclCall]]], give_u
             communicator.wait_until_ready(give_up)
 
 
-class Events:
-    """Events of one device, which are used again."""
-
-    def __init__(self, device: int) -> None:
-        self._device = device
-        self._spare: list[Any] = []
-
-    def record(self, stream: int) -> Any:
-        """Return an event behind what a stream holds."""
-        from cuda.bindings import driver
-
-        if self._spare:
-            event = self._spare.pop()
-        else:
-            with runtime.context_of(self._device):
-                event = runtime.call(driver.cuEventCreate, driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
-        runtime.call(driver.cuEventRecord, event, driver.CUstream(stream))
-        return event
-
-    def has_passed(self, event: Any) -> bool | None:
-        """Return whether the device has passed an event; None where the device is lost."""
-        from cuda.bindings import driver
-
-        with _native.RelaxedCaptures():
-            (result,) = driver.cuEventQuery(event)
-        if result == driver.CUresult.CUDA_SUCCESS:
-            return True
-        return False if result == driver.CUresult.CUDA_ERROR_NOT_READY else None
-
-    def put_back(self, event: Any) -> None:
-        self._spare.append(event)
-
-    def order(self, after: int, before: int) -> None:
-        """Have one stream wait for what another one, of this device, holds."""
-        from cuda.bindings import driver
-
-        event = self.record(before)
-        runtime.call(driver.cuStreamWaitEvent, driver.CUstream(after), event, 0)
-        self.put_back(event)
-
-
 def lock_pages(device: int, address: int, size_bytes: int) -> None:
     """Have memory of this process page-locked, where all devices find it at the same address."""
     from cuda.bindings import driver
@@ -254,18 +212,3 @@ def lock_pages(device: int, address: int, size_bytes: int) -> None:
             raise DriverError(
                 "CUDA_ERROR_NOT_SUPPORTED", 801, "devices do not find it at its address", "locking memory"
             )
-
-
-def unlock_pages(device: int, address: int) -> None:
-    """Undo `lock_pages`. *Blocks*: the driver may wait for what devices do."""
-    from cuda.bindings import driver
-
-    with runtime.context_of(device):
-        runtime.call(driver.cuMemHostUnregister, address)
-
-
-def wait_for_flag(stream: int, address: int, value: int) -> None:
-    """Have a stream wait until 4 bytes of page-locked memory hold a number, or one up to 2**31 beyond it."""
-    from cuda.bindings import driver
-
-    runtime.call(driver.cuStreamWaitValue32, driver.CUstream(stream), driver.CUdeviceptr(address), value, 0)
