@@ -70,4 +70,5 @@ def test_collectives_race_with_nothing(tmp_path, seed):
 @pytest.mark.parametrize("forgets", ["self.device == 0", "self.device != 0"], ids=["before", "behind"])
 def test_a_wait_that_is_forgotten_is_a_race(tmp_path, forgets):
     mutation = FORGOTTEN.replace("FORGETS", forgets)
-    assert any("NCCL" in each for each in races(tmp_path, 1, mutation))
+    # Where the host comes late, it may have seen the end of what the other stream was to wait for.
+    assert any("NCCL" in each for seed in (1, 2, 3) for each in races(tmp_path, seed, mutation))
