@@ -1,7 +1,7 @@
 // How an iterator of ours gives back a result to whoever drives it: as a generator does, by a StopIteration.
 //
-// Always true: a StopIteration that anybody holds, or has changed, is never used again. Any other is the iterator's that
-// has given it, and goes with it. Guarded by the GIL.
+// Always true: a StopIteration that anybody holds, or has changed, is never used again. Any other is the iterator's
+// that has given it, and goes with it. Guarded by the GIL.
 #pragma once
 #include <Python.h>
 
