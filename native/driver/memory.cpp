@@ -90,7 +90,7 @@ CUresult Memory::allocate_block(BlockPool<Kind>& pool, dataflow::Buffer& buffer,
   if (result == CUDA_ERROR_OUT_OF_MEMORY) {
     before_retry();
     reclaim();
-    around_.call_slowly([&] {
+    slowly()([&] {
       freeing_.finish();
       return CUDA_SUCCESS;
     });
@@ -166,9 +166,7 @@ CUresult Memory::advise(const dataflow::Buffer& buffer, dataflow::Span span, CUm
 
 void Memory::free_excess() {
   if (!has_excess() || freeing_.is_at_work()) return;
-  {
-    const Locked before = std::exchange(unlocked_, {});
-  }  // to let go of its keeper may run Python code
+  unlocked_ = {};  // to let go of its keeper may run Python code
   if (!has_excess() || !now_.has_all() || !streams_.is_idle()) return;
   const std::int32_t any_device = streams_.at(0).device;  // page-locked memory is every context's
   if (!locked_.empty()) {

@@ -38,8 +38,7 @@ class Memory final : public dataflow::MemoryOwner {
   dataflow::BufferRef allocate_device(std::int32_t device, std::uint64_t size_bytes, StreamIndex stream,
                                       const std::function<void()>& before_retry);
   dataflow::BufferRef allocate_host(std::uint64_t size_bytes, const std::function<void()>& before_retry = [] {});
-  // If no block is kept from before, the driver may wait for the device. Other threads go on meanwhile, so nothing must
-  // be held back.
+  // If no block is kept from before, the driver may wait for the device.
   dataflow::BufferRef allocate_managed(std::int32_t device, std::uint64_t size_bytes);
   dataflow::BufferRef allocate_interprocess(std::int32_t device, std::uint64_t size_bytes);
   // Gives a buffer its memory that has none yet: page-locked where it is the host's, else in the order of a stream.
@@ -169,8 +168,9 @@ class Memory final : public dataflow::MemoryOwner {
   std::int32_t device_of(const dataflow::Buffer& buffer) const {
     return buffer.device == dataflow::host_ordinal ? streams_.at(0).device : buffer.device;
   }
+  // Other threads go on meanwhile, unless calls are held back: what is counted as submitted they would take for that.
   auto slowly() const {
-    return [this](auto&& call) { return around_.call_slowly(call); };
+    return [this](auto&& call) -> CUresult { return now_.has_all() ? around_.call_slowly(call) : call(); };
   }
 
   Devices& devices_;

@@ -495,7 +495,10 @@ class SubmitSink : public Issuing {
     return doing(engine_, asked, device, [&] {
       scope_.bind(device);
       dataflow::BufferRef buffer = take_ahead(dataflow::MemoryKind::ordinary, dataflow::host_ordinal, size_bytes);
-      if (!buffer) buffer = engine_.memory.allocate_host(size_bytes, [this] { make_held_calls_now(); });
+      if (!buffer) {
+        if (!engine_.memory.page_locked().has(size_bytes)) make_held_calls_now();  // the GIL is given up
+        buffer = engine_.memory.allocate_host(size_bytes, [this] { make_held_calls_now(); });
+      }
       return make_array(engine_.hooks.host_array, Array{std::move(buffer), 0, dataflow::host_ordinal, dtype, shape});
     });
   }

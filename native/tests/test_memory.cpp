@@ -291,6 +291,16 @@ TEST_CASE("memory that several streams use waits for each of them") {
   CHECK_FALSE(engine.memory.has_returned());
 }
 
+TEST_CASE("no other thread goes on while calls are held back") {
+  FakeEngine engine;
+  engine.now.note_held_back();
+  BufferRef buffer = engine.memory.allocate_host(4096);
+  CHECK(engine.slow_calls == 0);
+  engine.now.note_given();
+  BufferRef other = engine.memory.allocate_host(4096);
+  CHECK(engine.slow_calls == 1);
+}
+
 TEST_CASE("page-locked memory that is refused has what nobody uses freed first") {
   FakeEngine engine;
   BufferRef idle = engine.memory.allocate_host(8192);

@@ -1,4 +1,4 @@
-"""A process does not end while something of NCCL or of the driver still ends."""
+"""Communicators end without holding up anybody, and a process does not end while they do."""
 
 from __future__ import annotations
 

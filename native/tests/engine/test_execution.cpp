@@ -142,6 +142,26 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("page-locked memory is asked for without the GIL, and calls of branches are made before") {
+  WholeEngine engine;
+  int asked = 0, asked_with_gil = 0, asked_too_soon = 0;
+  engine.driver.set_before_call([&](Function called) {
+    if (called != Function::cuMemHostAlloc) return;
+    ++asked;
+    asked_with_gil += PyGILState_Check();
+    asked_too_soon += !engine.engine.now.has_all();
+  });
+  nb::object from = engine.fill(engine.create(64, 0));
+  std::vector<nb::object> branches;
+  for (int i = 0; i < 3; ++i) branches.push_back(engine.launch({from}, {engine.create(64, 0, 1)}));
+  branches.push_back(engine.create_host(64));
+  CHECK_FALSE(engine.run(engine.gather(branches)));
+  CHECK(asked == 1);
+  CHECK(asked_with_gil == 0);
+  CHECK(asked_too_soon == 0);
+  engine.driver.set_before_call([](Function) {});
+}
+
 TEST_CASE("nobody submits while memory goes back to the driver, and others have Python meanwhile") {
   WholeEngine engine;
   engine.run(engine.fill(engine.create(64, 0)));

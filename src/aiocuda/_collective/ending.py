@@ -1,4 +1,4 @@
-"""Whatever takes long to end: communicators of NCCL, and locks of memory.
+"""Whatever takes long to end: communicators of NCCL.
 
 Always true: who ends something waits for a second at most, and the process ends when all of it has ended, within a few
 seconds.
