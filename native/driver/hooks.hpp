@@ -5,12 +5,13 @@
 namespace aiocuda::driver {
 
 struct Hooks {
-  nanobind::object refused;   // (code, function, op | None, asked_bytes, device) -> exception
-  nanobind::object lost;      // (code, op | None, device) -> exception
-  nanobind::object lift;      // what a callback returned -> an operation, or the value
-  nanobind::object open;      // (ordinal): opens a device at its first use
-  nanobind::object opening;   // (ordinal) -> HostWork: has it opened by another thread; None: it is open
-  nanobind::object making;    // (Graph) -> HostWork: has it made by another thread; None: it is made
+  nanobind::object refused;       // (code, function, op | None, asked_bytes, device) -> exception
+  nanobind::object lost;          // (code, op | None, device) -> exception
+  nanobind::object lift;          // what a callback returned -> an operation, or the value
+  nanobind::object open;          // (ordinal): opens a device at its first use
+  nanobind::object opening;       // (ordinal) -> HostWork: has it opened by another thread; None: it is open
+  nanobind::object opening_file;  // (FileCopy, ordinal) -> HostWork: has it opened by another thread
+  nanobind::object making;        // (Graph) -> HostWork: has it made by another thread; None: it is made
   nanobind::object not_done;  // (HostWork, op or words, ordinal): raises what one of these threads raised, if it did
   nanobind::object stream;    // (stream's id, ordinal) -> Stream
   nanobind::object policy_streams;  // (policy, ordinal, priority, op that needs them) -> the ids of its streams there,

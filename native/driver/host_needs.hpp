@@ -1,8 +1,9 @@
 // What executions need of a thread of the host before they can go on: kernels that it loads, graphs that it makes,
-// devices that it opens.
+// devices and files that it opens.
 #pragma once
 #include <vector>
 
+#include "../dataflow/pageable.hpp"
 #include "../dataflow/uses_ahead.hpp"
 #include "calls.hpp"
 #include "graph.hpp"
@@ -10,7 +11,13 @@
 
 namespace aiocuda::driver {
 
-// The kernel or the graph; none: it is the device.
+// The file that a copy reads or writes.
+inline const dataflow::Pageable& file_of(const dataflow::CopyOp& copy) {
+  const dataflow::Pageable* const to = dataflow::as_pageable(copy.destination);
+  return to && to->host.file() ? *to : *dataflow::as_pageable(copy.source);
+}
+
+// The kernel, the graph or the file; none: it is the device.
 inline nb::object subject_of(const HostNeed& need) {
   dataflow::Op& op = *dataflow::as_op(need.op);
   switch (need.kind) {
@@ -18,6 +25,8 @@ inline nb::object subject_of(const HostNeed& need) {
       return nb::borrow(static_cast<dataflow::LaunchOp&>(op).kernel());
     case HostNeed::Kind::graph:
       return static_cast<dataflow::ReplayOp&>(op).graph;
+    case HostNeed::Kind::file:
+      return file_of(static_cast<dataflow::CopyOp&>(op)).owner;
     case HostNeed::Kind::device:
       break;
   }
@@ -39,6 +48,9 @@ inline Loading begin(const Hooks& hooks, const HostNeed& need) {
     }
     case HostNeed::Kind::device:
       begun.work = hooks.opening(need.device);
+      break;
+    case HostNeed::Kind::file:
+      begun.work = hooks.opening_file(begun.subject, need.device);
       break;
   }
   return begun;

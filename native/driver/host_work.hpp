@@ -33,9 +33,9 @@ struct HostWork {
 };
 
 // The bytes that executions which wait for such work will read and write. Later executions that would touch the same
-// wait behind them. A claim ends with the work: who made it may be gone, or may never come back. Only a claim in the
-// middle of a file's copies ends when its execution goes on, or is gone: nobody may come between two of them. A thread
-// that blocks, and so keeps its own loop from going on, waits for the work alone there, too.
+// wait behind them. A claim ends with the work: who made it may be gone, or may never come back. Only a claim between a
+// file's opening and its last copy ends when its execution goes on, or is gone: nobody may come between two of them. A
+// thread that blocks, and so keeps its own loop from going on, waits for the work alone there, too.
 class Claims {
  public:
   using Owner = const void*;

@@ -45,8 +45,8 @@ struct OnHost {
 };
 // The thing on the host for which a walk must wait.
 struct HostNeed {
-  enum class Kind : std::uint8_t { kernel, device, graph };
-  nb::object op{};  // whose kernel is not loaded, whose device is not open, or whose graph is not made
+  enum class Kind : std::uint8_t { kernel, device, graph, file };
+  nb::object op{};  // whose kernel is not loaded, whose device or file is not open, or whose graph is not made
   std::int32_t device = dataflow::unknown_ordinal;
   Kind kind = Kind::kernel;
   AheadMemory memory{};    // or what the driver takes long to give

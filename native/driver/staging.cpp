@@ -5,6 +5,7 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <system_error>
 
 #include "../dataflow/timeline.hpp"
@@ -52,6 +53,10 @@ class Watch {
   const std::shared_ptr<completion::Completion> completion_ = std::make_shared<completion::Completion>(1);
   const std::uint64_t number_;
 };
+
+bool is_direct(const Array& array, const Pageable& memory) { return memory.host.is_direct() && !array.is_host(); }
+
+void CUDA_CB begin_directly(void* file) { static_cast<staging::File*>(file)->begin_directly(); }
 
 }  // namespace
 
@@ -247,19 +252,23 @@ void Staging::to_array(Tick tick, const Array& array, const Pageable& memory) {
   const Way way = array.is_host() ? Way::store : Way::fill;
   now_.drain();
   staged_bytes_ += array.size_bytes();
-  if (!memory.is_nothing() && !has_taken(tick, array, memory, way)) send(tick, array, memory, way);
+  if (memory.is_nothing()) return;
+  if (is_direct(array, memory)) return move_directly(tick, array, memory, way);
+  if (!has_taken(tick, array, memory, way)) send(tick, array, memory, way);
 }
 void Staging::from_array(Tick tick, const Array& array, const Pageable& memory) {
   now_.drain();
   staged_bytes_ += array.size_bytes();
-  if (!memory.is_nothing() && !has_taken(tick, array, memory, Way::drain)) send(tick, array, memory, Way::drain);
+  if (memory.is_nothing()) return;
+  if (is_direct(array, memory)) return move_directly(tick, array, memory, Way::drain);
+  if (!has_taken(tick, array, memory, Way::drain)) send(tick, array, memory, Way::drain);
 }
 
 bool Staging::has_taken(Tick tick, const Array& array, const Pageable& memory, Way way) {
   if (!devices_.at(streams_.at(tick.stream).device).writes_flags) return false;
-  // Memory that a host function still writes is read by another host function, behind it in the streams: threads would
-  // read ahead of them.
-  if (way != Way::drain && is_written_by_function(memory)) return false;
+  // What the stream itself still writes is read by a host function, behind it in the streams: threads would read ahead
+  // of it.
+  if (way != Way::drain && is_written_by_stream(memory)) return false;
   const std::uint64_t chunk = chunk_bytes(array.size_bytes());
   DeviceRing& ring = ring_for(rings_of(streams_.at(tick.stream).device, memory.host.file()), tick.stream, chunk);
   if (array.is_host())
@@ -289,11 +298,24 @@ void Staging::send(Tick tick, const Array& array, const Pageable& memory, Way wa
   if (!array.is_host() && way == Way::fill) copy(tick.stream, array.address(), packed, size);
 }
 
-bool Staging::is_written_by_function(const Pageable& memory) const {
-  return std::any_of(function_copies_.begin(), function_copies_.end(), [&](const auto& each) {
-    return each->way == Way::drain && each->state.load(std::memory_order_acquire) != FunctionCopy::State::ended &&
-           each->host.meets(memory.host);
+void Staging::move_directly(Tick tick, const Array& array, const Pageable& memory, Way way) {
+  const StreamState& stream = streams_.at(tick.stream);
+  direct_copies_.push_back({tick, memory.host, way, memory.owner});
+  rings_of(stream.device, true).in_queue.push_back({tick, chunks_of_function_copy});
+  if (staging::File* const file = memory.host.begins_directly())
+    check(table_.cuLaunchHostFunc(stream.handle, begin_directly, file), "cuLaunchHostFunc");
+  memory.host.move_directly(array.address(), stream.handle);
+}
+
+bool Staging::is_written_by_stream(const Pageable& memory) const {
+  const bool is_written_directly = std::any_of(direct_copies_.begin(), direct_copies_.end(), [&](const auto& each) {
+    return each.way == Way::drain && !timeline_.is_known_complete(each.tick) && each.host.meets(memory.host);
   });
+  return is_written_directly || std::any_of(function_copies_.begin(), function_copies_.end(), [&](const auto& each) {
+           return each->way == Way::drain &&
+                  each->state.load(std::memory_order_acquire) != FunctionCopy::State::ended &&
+                  each->host.meets(memory.host);
+         });
 }
 
 void Staging::shut_down() {
@@ -308,6 +330,10 @@ void Staging::shut_down() {
     left.push_back({std::move(threads_), std::exchange(rings_, {}), std::exchange(kept_, {})});
   }
   for (const auto& made : function_copies_) made->is_called_off();
+  // Of a lost device: the library may still look at them, and come back from a disk at any time.
+  static std::deque<DirectCopy>& under_way = *new std::deque<DirectCopy>;
+  std::move(direct_copies_.begin(), direct_copies_.end(), std::back_inserter(under_way));
+  direct_copies_.clear();
 }
 
 std::optional<Tick> Staging::full(std::int32_t device, const staging::HostEnd& host) {
@@ -339,6 +365,9 @@ void Staging::drop_those_that_ended() {
     static std::vector<std::shared_ptr<FunctionCopy>>& lost = *new std::vector<std::shared_ptr<FunctionCopy>>;
     if (!has_passed) lost.push_back(std::move(each));
   }
+  std::deque<DirectCopy> passed, direct = std::exchange(direct_copies_, {});
+  for (DirectCopy& each : direct)
+    (timeline_.is_known_complete(each.tick) ? passed : direct_copies_).push_back(std::move(each));
   // Objects are dropped here, when nothing is half done, because dropping them may call this again.
 }
 

@@ -4,6 +4,8 @@
 // Always true: a chunk gets its number right before the driver gets its calls; the memory's owner is kept until no
 // thread touches it. Guarded by the right to submit.
 //
+// A file that is direct needs no ring: a library moves the bytes between the file and the device, on the stream.
+//
 // On a device whose streams cannot wait for memory and write it, a host function of the stream carries a copy as a
 // whole, through page-locked memory of its own: slower, and for the rest the same.
 #pragma once
@@ -49,12 +51,12 @@ class Staging {
   std::uint64_t missing_ring_bytes(dataflow::StreamIndex stream, const dataflow::Pageable& memory);
   // Is some of this memory still to be written?
   bool is_being_written(const dataflow::Pageable& memory) const {
-    return (threads_ && threads_->is_being_written(memory.host)) || is_written_by_function(memory);
+    return (threads_ && threads_->is_being_written(memory.host)) || is_written_by_stream(memory);
   }
 
   // Lets go of the owners of what no thread touches any more.
   void drop_ended() {
-    if (!kept_.empty() || !function_copies_.empty()) drop_those_that_ended();
+    if (!kept_.empty() || !function_copies_.empty() || !direct_copies_.empty()) drop_those_that_ended();
   }
   // Stands for all pageable memory in the hazards.
   dataflow::Buffer& pageable() { return *pageable_; }
@@ -89,6 +91,14 @@ class Staging {
   // A copy that a host function makes, or half of it.
   struct FunctionCopy;
 
+  // A copy by the library of direct files, which looks at the part until the stream has passed.
+  struct DirectCopy {
+    dataflow::Tick tick;
+    staging::HostEnd host;
+    staging::Way way;
+    nb::object owner;
+  };
+
   static std::uint64_t chunk_bytes(std::uint64_t size_bytes);
   DeviceRings& rings_of(std::int32_t device, bool is_of_files);
   DeviceRing* find_ring(DeviceRings& here, dataflow::StreamIndex stream);
@@ -101,7 +111,10 @@ class Staging {
   bool carry(dataflow::Tick tick, DeviceRing& ring, const dataflow::Pageable& memory, staging::Way way,
              std::uint64_t chunk, std::byte* in_place, Enqueue&& enqueue);
   void send(dataflow::Tick tick, const dataflow::Array& array, const dataflow::Pageable& memory, staging::Way way);
-  bool is_written_by_function(const dataflow::Pageable& memory) const;
+  void move_directly(dataflow::Tick tick, const dataflow::Array& array, const dataflow::Pageable& memory,
+                     staging::Way way);
+  // By no thread of ours: these would read ahead of the stream.
+  bool is_written_by_stream(const dataflow::Pageable& memory) const;
   void wait(dataflow::StreamIndex stream, const std::uint32_t* word, std::uint32_t number);
   void write(dataflow::StreamIndex stream, const std::uint32_t* word, std::uint32_t number);
   void copy(dataflow::StreamIndex stream, CUdeviceptr to, CUdeviceptr from, std::uint64_t size_bytes);
@@ -118,6 +131,7 @@ class Staging {
   std::deque<DeviceRings> rings_;  // by device, of memory and of files: a slow file must not hold up memory
   std::deque<Kept> kept_;
   std::deque<std::shared_ptr<FunctionCopy>> function_copies_;  // that are on their way
+  std::deque<DirectCopy> direct_copies_;                       // likewise
   // Held for ever, so that its hazards never go.
   dataflow::BufferRef pageable_{std::make_unique<dataflow::Buffer>(dataflow::address_space_bytes)};
 };

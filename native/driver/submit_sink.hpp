@@ -97,6 +97,15 @@ class SubmitSink : public Issuing {
     if (!graph_of(op)->is_made()) [[unlikely]]
       require_made_slowly(op);
   }
+  // The same, where a file is to be opened first: a disk may be slow. `uses`: all of the operation's.
+  void require_file(dataflow::CopyOp& op, const dataflow::Pageable& file, std::int32_t device, bool is_host,
+                    const std::vector<dataflow::Use>& uses) {
+    if (!file.host.file()->needs_opening()) [[likely]]
+      return;
+    if (is_host) return file.host.leave_to_threads();
+    require_unclaimed(uses);
+    require_file_slowly(op, file, device);
+  }
   // While the driver takes long to give memory, others may submit. That is not so in the middle of another submission.
   void require_memory(const AheadMemory& needed) {
     if (!stands_in_line_ || engine_.memory.has_block(needed.kind, needed.device, needed.size_bytes)) return;
@@ -425,6 +434,21 @@ class SubmitSink : public Issuing {
     const std::int32_t device = op.plan->device;
     if (is_loading(op.graph, device)) engine_.hooks.not_done(on_host_->loading.work, object_of(op), device);
     host_need_ = {.op = object_of(op), .device = device, .kind = HostNeed::Kind::graph};
+    throw dataflow::HostWait{};
+  }
+
+  // An opening looks how long the file is, or empties it. So where the file is in use, threads open it and carry it, in
+  // the order of the streams.
+  [[gnu::cold]] void require_file_slowly(dataflow::CopyOp& op, const dataflow::Pageable& file, std::int32_t device) {
+    const bool writes = dataflow::as_pageable(op.destination) == &file;
+    bool is_in_use = false;
+    hazards(*file.file).each(file.span(), [&](const dataflow::Hazard& hazard, dataflow::Span) {
+      hazard.each_before(writes, [&](Tick tick) { is_in_use = is_in_use || !is_complete(tick); });
+    });
+    if (is_in_use) return file.host.leave_to_threads();
+    make_held_calls_now();  // Python is asked
+    if (is_loading(file.owner, device)) engine_.hooks.not_done(on_host_->loading.work, object_of(op), device);
+    host_need_ = {.op = object_of(op), .device = device, .kind = HostNeed::Kind::file};
     throw dataflow::HostWait{};
   }
 

@@ -2,6 +2,7 @@
 // NumPy looks at.
 #include "host_memory.hpp"
 
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -12,6 +13,7 @@
 
 #include "../dataflow/access.hpp"
 #include "../dataflow/pageable.hpp"
+#include "../driver/cufile.hpp"
 
 namespace aiocuda {
 namespace nb = nanobind;
@@ -86,18 +88,28 @@ staging::File::Use use_of(const std::string& name) {
 }
 
 void bind_files(nb::module_& module) {
+  nb::class_<driver::CuFile>(module, "CuFile").def(nb::init<const std::string&>(), "path"_a);
   nb::class_<FilePlaces>(module, "FilePlaces", nb::is_weak_referenceable()).def(nb::init<>());
   nb::class_<FileCopy>(module, "FileCopy", nb::is_weak_referenceable())
       .def(
           "__init__",
           [](FileCopy* self, const nb::bytes& path, std::string name, const std::string& use, std::uint64_t offset,
-             std::uint64_t size_bytes, nb::handle_t<FilePlaces> places, const nb::bytes& head) {
+             std::uint64_t size_bytes, nb::handle_t<FilePlaces> places, const nb::bytes& head, bool directly) {
             auto made = std::make_unique<staging::File>(std::string(path.c_str(), path.size()), use_of(use), offset,
-                                                        size_bytes, std::string(head.c_str(), head.size()));
+                                                        size_bytes, std::string(head.c_str(), head.size()), directly);
             std::shared_ptr<staging::File> file(made.release(), WithoutGil());
             new (self) FileCopy{std::move(file), std::move(name), nb::borrow(places)};
           },
-          "path"_a, "name"_a, "use"_a, "offset"_a, "size_bytes"_a, "places"_a, "head"_a)
+          "path"_a, "name"_a, "use"_a, "offset"_a, "size_bytes"_a, "places"_a, "head"_a, "directly"_a)
+      // Waits for the disk. None: there is no library, so threads carry the parts.
+      .def(
+          "open_directly",
+          [](const FileCopy& self, std::shared_ptr<driver::CuFile> library) {
+            nb::gil_scoped_release others_go_on;
+            self.file->open_directly(std::move(library));
+          },
+          "library"_a.none())
+      .def_prop_ro("is_direct", [](const FileCopy& self) { return self.file->is_direct(); })
       // A part of its bytes, as an end of a copy.
       .def(
           "part",

@@ -85,7 +85,7 @@ void bind_settings(nb::module_& module) {
       "set_hooks",
       [](nb::object refused, nb::object lost, nb::object lift, nb::object open_device, nb::object known_stream,
          nb::object streams_for, nb::object named, nb::object over_limit, nb::object over, nb::object opening,
-         nb::object making, nb::object not_done, nb::object keeper_of_stream) {
+         nb::object opening_file, nb::object making, nb::object not_done, nb::object keeper_of_stream) {
         auto& hooks = process_engine().hooks;
         hooks.refused = std::move(refused);
         hooks.lost = std::move(lost);
@@ -97,12 +97,13 @@ void bind_settings(nb::module_& module) {
         hooks.over_limit = std::move(over_limit);
         hooks.over = std::move(over);
         hooks.opening = std::move(opening);
+        hooks.opening_file = std::move(opening_file);
         hooks.making = std::move(making);
         hooks.not_done = std::move(not_done);
         hooks.keeper_of_stream = std::move(keeper_of_stream);
       },
       "refused"_a, "lost"_a, "lift"_a, "open_device"_a, "known_stream"_a, "streams_for"_a, "named"_a, "over_limit"_a,
-      "over"_a, "opening"_a, "making"_a, "not_done"_a, "keeper_of_stream"_a);
+      "over"_a, "opening"_a, "opening_file"_a, "making"_a, "not_done"_a, "keeper_of_stream"_a);
   // Has `hook(op, seconds)` called when a step of an execution has taken longer than `limit_s`; None: nobody is told.
   module.def(
       "set_held_up",

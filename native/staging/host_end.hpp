@@ -23,6 +23,13 @@ class HostEnd {
       : file_(std::move(file)), file_begin_(begin), file_bytes_(size_bytes) {}
 
   const File* file() const { return file_.get(); }
+  void leave_to_threads() const { file_->leave_to_threads(); }
+  bool is_direct() const { return file_ && file_->is_direct(); }
+  // To be called with it on the stream, in front of a part; none: nothing is to be done there.
+  File* begins_directly() const { return file_->is_replaced() ? file_.get() : nullptr; }
+  void move_directly(std::uint64_t address, void* stream) const {
+    file_->move_directly(file_begin_, file_bytes_, address, stream);
+  }
   bool repeats() const { return memory_.repeats(); }
   std::uint64_t size_bytes() const { return file_ ? file_bytes_ : memory_.size_bytes(); }
   // The range that it touches: addresses, or offsets in the file. A file that is replaced is touched everywhere.

@@ -1,10 +1,13 @@
 // Files as ends of copies, carried by several threads at once (run under ThreadSanitizer).
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
@@ -186,6 +189,157 @@ TEST_CASE("a file that is shortened after it was opened says where it ends") {
   CHECK(file.failure()->error == 0);
   CHECK(file.failure()->bytes >= 500);
   CHECK_FALSE(is_open(path));
+}
+
+namespace {
+// A library that moves each part at once: the test's memory is the device's.
+class Library final : public DirectWay {
+ public:
+  Handle take(int descriptor) override {
+    flags = ::fcntl(descriptor, F_GETFL);
+    if (refuses) return nullptr;
+    ++held;
+    return new int(::open(("/proc/self/fd/" + std::to_string(descriptor)).c_str(), flags & O_ACCMODE));
+  }
+  void give_back(Handle handle) noexcept override {
+    const std::unique_ptr<int> last(static_cast<int*>(handle));
+    ::close(*last);
+    --held;
+  }
+  void move(Handle handle, bool reads, std::uint64_t address, DirectPart& part, void* stream) override {
+    CHECK(stream == this);
+    const int descriptor = *static_cast<int*>(handle);
+    auto* const memory = reinterpret_cast<std::byte*>(address);
+    part.moved_bytes = answer  ? answer
+                       : reads ? ::pread(descriptor, memory, part.size_bytes, part.offset)
+                               : ::pwrite(descriptor, memory, part.size_bytes, part.offset);
+  }
+
+  bool refuses = false;
+  ssize_t answer = 0;
+  int flags = 0, held = 0;
+};
+
+void move_all(File& file, std::uint64_t size, std::uint64_t step, Bytes& memory, Library& library) {
+  for (std::uint64_t begin = 0; begin < size; begin += step) {
+    if (file.is_replaced()) file.begin_directly();
+    file.move_directly(begin, std::min(step, size - begin), reinterpret_cast<std::uint64_t>(memory.data() + begin),
+                       &library);
+  }
+}
+}  // namespace
+
+TEST_CASE("a library moves the parts of a file that it has taken, and gives it back at the end") {
+  const Folder folder;
+  const std::string path = folder.of("data");
+  const Bytes data = numbered(300'000);
+  store(path, data);
+  const auto library = std::make_shared<Library>();
+  {
+    Bytes read(299'000);
+    File file(path, File::Use::read, 1000, read.size(), {}, true);
+    CHECK(file.needs_opening());
+    file.open_directly(library);
+    CHECK_FALSE(file.needs_opening());
+    REQUIRE(file.is_direct());
+    CHECK((library->flags & O_DIRECT) != 0);
+    CHECK(library->held == 1);
+    move_all(file, read.size(), 70'000, read, *library);
+    CHECK_FALSE(file.failure());
+    CHECK(read == Bytes(data.begin() + 1000, data.end()));
+  }
+  CHECK(library->held == 0);
+  CHECK_FALSE(is_open(path));
+}
+
+TEST_CASE("a file that is replaced directly keeps what it had until the device comes to its first part") {
+  const Folder folder;
+  const std::string path = folder.of("data");
+  const Bytes before = numbered(200'000);
+  Bytes data = numbered(100'000);
+  store(path, before);
+  const auto library = std::make_shared<Library>();
+  File file(path, File::Use::replace, 3, data.size(), "abc", true);
+  file.open_directly(library);
+  REQUIRE(file.is_direct());
+  CHECK(stored(path) == before);
+  move_all(file, data.size(), 40'000, data, *library);
+  CHECK_FALSE(file.failure());
+  const Bytes written = stored(path);
+  REQUIRE(written.size() == 100'003);
+  CHECK(written[0] == std::byte{'a'});
+  CHECK(Bytes(written.begin() + 3, written.end()) == data);
+}
+
+TEST_CASE("threads carry an array of the host's beside those that a library moves") {
+  const Folder folder;
+  const std::string path = folder.of("data");
+  store(path, numbered(200'000));
+  Bytes data = numbered(100'000);
+  const auto library = std::make_shared<Library>();
+  File file(path, File::Use::replace, 0, data.size(), {}, true);
+  file.open_directly(library);
+  REQUIRE(file.is_direct());
+  file.write(60'000, 100'000, data.data() + 60'000);
+  move_all(file, 60'000, 60'000, data, *library);
+  CHECK_FALSE(file.failure());
+  CHECK(stored(path) == data);
+}
+
+TEST_CASE("without a library, or where that refuses a file, threads carry it from the beginning") {
+  const Folder folder;
+  const std::string path = folder.of("data");
+  store(path, numbered(200'000));
+  const Bytes data = numbered(100'000);
+  std::shared_ptr<Library> library;
+  SUBCASE("without one") {}
+  SUBCASE("refused") {
+    library = std::make_shared<Library>();
+    library->refuses = true;
+  }
+  File file(path, File::Use::replace, 0, data.size(), {}, true);
+  file.open_directly(library);
+  CHECK_FALSE(file.is_direct());
+  CHECK_FALSE(is_open(path));
+  CHECK(std::filesystem::file_size(path) == 200'000);
+  file.write(0, data.size(), data.data());
+  CHECK_FALSE(file.failure());
+  CHECK(stored(path) == data);
+}
+
+TEST_CASE("a library's failures are the file's") {
+  const Folder folder;
+  const std::string path = folder.of("data");
+  store(path, numbered(100'000));
+  const auto library = std::make_shared<Library>();
+  Bytes memory(100'000);
+  const auto failure_of = [&](File::Use use, std::uint64_t step) {
+    File file(path, use, 0, memory.size(), {}, true);
+    file.open_directly(library);
+    REQUIRE(file.is_direct());
+    std::filesystem::resize_file(path, 50'000);
+    move_all(file, memory.size(), step, memory, *library);
+    std::filesystem::resize_file(path, 100'000);
+    REQUIRE(file.failure());
+    return *file.failure();
+  };
+  const auto shortened = failure_of(File::Use::read, 30'000);
+  CHECK(shortened.error == 0);
+  CHECK(shortened.bytes == 50'000);
+  library->answer = -ENOSPC;
+  CHECK(failure_of(File::Use::update, 30'000).error == ENOSPC);
+  library->answer = -5011;
+  CHECK(failure_of(File::Use::read, 30'000).error == 5011);
+  library->answer = 10'000;  // some of a write, and no more
+  const auto some = failure_of(File::Use::update, 30'000);
+  CHECK(some.error == EIO);
+  CHECK(some.bytes == 10'000);
+
+  File none(folder.of("none"), File::Use::read, 0, 10, {}, true);
+  none.open_directly(library);
+  CHECK_FALSE(none.is_direct());
+  REQUIRE(none.failure());
+  CHECK(none.failure()->error == ENOENT);
 }
 
 TEST_CASE("ends of copies meet where they touch the same bytes of one file, or of memory") {

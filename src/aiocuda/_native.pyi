@@ -108,11 +108,25 @@ class Pageable:
 class FilePlaces:
     def __init__(self) -> None: ...
 
+class CuFile:
+    def __init__(self, path: str) -> None: ...
+
 class FileCopy:
     def __init__(
-        self, path: bytes, name: str, use: str, offset: int, size_bytes: int, places: FilePlaces, head: bytes
+        self,
+        path: bytes,
+        name: str,
+        use: str,
+        offset: int,
+        size_bytes: int,
+        places: FilePlaces,
+        head: bytes,
+        directly: bool,
     ) -> None: ...
     def part(self, begin: int, dtype: int, shape: Sequence[int]) -> Pageable: ...
+    def open_directly(self, library: CuFile | None) -> None: ...
+    @property
+    def is_direct(self) -> bool: ...
     @property
     def moved_bytes(self) -> int: ...
     @property
@@ -423,6 +437,7 @@ def set_hooks(
     over_limit: Callable[[int, int, int], BaseException],
     over: Callable[[], BaseException],
     opening: Callable[[int], HostWork | None],
+    opening_file: Callable[[FileCopy, int], HostWork],
     making: Callable[[Graph], HostWork | None],
     not_done: Callable[..., None],
     keeper_of_stream: Callable[[int, int], object | None],

@@ -103,6 +103,7 @@ def _tell_native_code() -> None:
         over_limit=faults.over_limit,
         over=faults.over,
         opening=opening.begin,
+        opening_file=opening.begin_file,
         making=making.begin,
         not_done=opening.require_done,
         keeper_of_stream=frameworks.keeper_of_stream,

@@ -18,12 +18,13 @@ from aiocuda._engine.under_way import UNDER_WAY
 from aiocuda._errors.copies import copy_for_one
 from aiocuda._loops.thread import report
 
-__all__ = ["DONE", "FOR_DEVICES", "FOR_GRAPHS", "Background", "Work", "get_ahead"]
+__all__ = ["DONE", "FOR_DEVICES", "FOR_FILES", "FOR_GRAPHS", "Background", "Work", "get_ahead"]
 
 # How many pieces of work are done at once. A long one must not hold up all others, and a compiler takes a processor.
 _MOST_THREADS: Final = max(4, min(16, (os.cpu_count() or 1) // 2))
 _MOST_FOR_MEMORY: Final = 2  # the driver gives memory to one at a time
 _MOST_FOR_DEVICES: Final = 8
+_MOST_FOR_FILES: Final = 8
 
 
 class Work(_native.HostWork):
@@ -100,9 +101,11 @@ _threads: Final = _Threads(_MOST_THREADS)
 _threads_for_memory: Final = _Threads(_MOST_FOR_MEMORY)
 # Openings of devices. A compilation may wait for one, so they have threads of their own.
 FOR_DEVICES: Final = _Threads(_MOST_FOR_DEVICES)
+# Files that cuFile moves. A slow disk holds up no device.
+FOR_FILES: Final = _Threads(_MOST_FOR_FILES)
 # Graphs. Their kernels are compiled by the threads above.
 FOR_GRAPHS: Final = _Threads(_MOST_THREADS)
-for _each in (_threads, _threads_for_memory, FOR_DEVICES, FOR_GRAPHS):
+for _each in (_threads, _threads_for_memory, FOR_DEVICES, FOR_FILES, FOR_GRAPHS):
     os.register_at_fork(after_in_child=_each.start_anew)
 
 

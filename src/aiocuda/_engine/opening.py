@@ -1,4 +1,4 @@
-"""Devices that another thread opens at their first use, for those who wait for it.
+"""Devices, and files that cuFile moves, which another thread opens, for those who wait for it.
 
 Always true: all who wait for a device share one opening. If a waiter gives up, the opening goes on, for the next one.
 If it is refused, each waiter gets the error as his own, and who comes later begins anew.
@@ -10,14 +10,16 @@ import os
 from typing import Final
 
 from aiocuda import _native
-from aiocuda._driver import runtime
+from aiocuda._driver import cufile, runtime
 from aiocuda._engine import faults
-from aiocuda._engine.background import FOR_DEVICES, Background, Work
+from aiocuda._engine.background import FOR_DEVICES, FOR_FILES, Background, Work
 
-__all__ = ["begin", "opened", "require_done"]
+__all__ = ["begin", "begin_file", "opened", "require_done"]
 
 _openings: Final = Background(FOR_DEVICES)
-os.register_at_fork(after_in_child=_openings.start_anew)  # before the driver has started, a child may use it
+_files: Final = Background(FOR_FILES)
+for _each in (_openings, _files):
+    os.register_at_fork(after_in_child=_each.start_anew)  # before the driver has started, a child may use it
 
 
 def begin(ordinal: int) -> Work | None:
@@ -26,6 +28,16 @@ def begin(ordinal: int) -> Work | None:
     if _native.is_open(ordinal):
         return None
     return _openings.begin(ordinal, lambda: runtime.open_device(ordinal), f"opening device {ordinal}")
+
+
+def begin_file(file: _native.FileCopy, ordinal: int) -> Work:
+    """Have another thread open a file for cuFile, and return what to wait for. Native code calls this."""
+
+    def do() -> None:
+        with runtime.context_of(ordinal):
+            file.open_directly(cufile.library())
+
+    return _files.begin(file, do, "opening a file")
 
 
 def require_done(work: Work, asked: _native.Op | str, ordinal: int) -> None:

@@ -1,7 +1,7 @@
 """Operations that read files into arrays, and write arrays to files.
 
-Always true: native threads open, read, write and close files, and no thread of Python's waits for a disk. They read
-straight into page-locked memory, and write from there.
+Always true: no thread that submits waits for a disk. Native threads open, read, write and close files. They read
+straight into page-locked memory, and write from there. Where cuFile moves a file, a thread of Python's opens it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from aiocuda._arrays.array import DeviceArray, HostArray
 from aiocuda._arrays.partition import Partition
 from aiocuda._devices.device import DeviceLike
 from aiocuda._devices.placing import place_of
+from aiocuda._driver import cufile
 from aiocuda._engine import placement
 from aiocuda._ops import composing
 from aiocuda._ops.operation import CallOp, CopyOp, CreateOp, DeviceOp
@@ -214,7 +215,8 @@ class _FileCopy:
             )
         name = name_of(where)
         self.title = f"a {action} of {name}"
-        self._file = _native.FileCopy(where, name, use, self._offset, size_bytes, _places_of(where), head)
+        directly = cufile.is_wanted(size_bytes)
+        self._file = _native.FileCopy(where, name, use, self._offset, size_bytes, _places_of(where), head, directly)
 
     def part(self, begin: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> _native.Pageable:
         """Return a part of the bytes, as an end of a copy."""
@@ -231,8 +233,12 @@ class _FileCopy:
         """Raise what went wrong with the file."""
         if self._file.failure is None:
             return
-        step, error, found = self._file.failure
-        raise FileError(self._path, step, self._offset, self._size_bytes, found, error or None)
+        step, code, found = self._file.failure
+        error, more = cufile.reason_of(code)
+        failed = FileError(self._path, step, self._offset, self._size_bytes, found, error or None)
+        if more:
+            failed.add_note(more)
+        raise failed
 
 
 class FileRead(_FileCopy):
