@@ -118,7 +118,7 @@ class Copying {
           placing_.add(planned, true);
         }
         placing_.uses.push_back({&memory.hazards_in(sink_.pageable()), memory.span(), false});
-        const StreamIndex stream = place_staged(memory, device, planned.is_host());
+        const StreamIndex stream = place_staged(memory, device, planned);
         if (create) {
           to = make(*create, stream, device);
           placing_.add(*sink_.array(to), true);
@@ -147,7 +147,7 @@ class Copying {
         placing_.add(*source, false);
         placing_.uses.push_back({&memory.hazards_in(sink_.pageable()), memory.span(), true});
         const StreamIndex stream =
-            place_staged(memory, source->is_host() ? walk_.device_for(op_) : source->device, source->is_host());
+            place_staged(memory, source->is_host() ? walk_.device_for(op_) : source->device, *source);
         stage(stream, [&] { sink_.download(op_, *source, stream); });
       }
       sink_.finish(op_, sink_.constant(memory.owner));
@@ -159,10 +159,9 @@ class Copying {
     }
   }
 
-  // `is_host`: the array is not on the device.
-  StreamIndex place_staged(const Pageable& memory, std::int32_t device, bool is_host) {
+  StreamIndex place_staged(const Pageable& memory, std::int32_t device, const Array& array) {
     sink_.require_open(op_, device);
-    if (memory.host.file()) sink_.require_file(op_, memory, device, is_host, placing_.uses);
+    if (memory.host.file()) sink_.require_file(op_, memory, device, array, placing_.uses);
     if (const std::optional<Tick> until = sink_.staging_full(device, memory)) throw Full{*until, false};
     return placing_.choose(op_, device);
   }

@@ -94,7 +94,7 @@ class ExplainSink {
   void make_held_calls_now() {}
   bool is_full(StreamIndex, std::uint64_t) const { return false; }
   void require_open(Op&, std::int32_t) const {}
-  void require_file(CopyOp&, const Pageable&, std::int32_t, bool, const std::vector<Use>&) const {}
+  void require_file(CopyOp&, const Pageable&, std::int32_t, const Array&, const std::vector<Use>&) const {}
   void require_loaded(LaunchOp&, std::int32_t) const {}
   void require_made(ReplayOp&) const {}
   void require_unclaimed(const std::vector<Use>&) const {}

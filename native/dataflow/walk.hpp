@@ -32,7 +32,7 @@
 //                                    page-locked memory with those contents, read now
 //   bool stages_copies               else it has none of these, for copies between arrays and pageable memory:
 //   Buffer& pageable(), stages(pageable, array), staging_full(device, pageable)
-//   require_file(op, pageable, device, is_host, uses)
+//   require_file(op, pageable, device, array, uses)
 //                                    throws HostWait where a file is to be opened first
 //   upload(op, to, stream), download(op, from, stream)
 //   Value foreign(op, values, stream, device)

@@ -54,8 +54,6 @@ class Watch {
   const std::uint64_t number_;
 };
 
-bool is_direct(const Array& array, const Pageable& memory) { return memory.host.is_direct() && !array.is_host(); }
-
 void CUDA_CB begin_directly(void* file) { static_cast<staging::File*>(file)->begin_directly(); }
 
 }  // namespace
@@ -253,14 +251,14 @@ void Staging::to_array(Tick tick, const Array& array, const Pageable& memory) {
   now_.drain();
   staged_bytes_ += array.size_bytes();
   if (memory.is_nothing()) return;
-  if (is_direct(array, memory)) return move_directly(tick, array, memory, way);
+  if (memory.host.is_direct() && can_be_direct(array)) return move_directly(tick, array, memory, way);
   if (!has_taken(tick, array, memory, way)) send(tick, array, memory, way);
 }
 void Staging::from_array(Tick tick, const Array& array, const Pageable& memory) {
   now_.drain();
   staged_bytes_ += array.size_bytes();
   if (memory.is_nothing()) return;
-  if (is_direct(array, memory)) return move_directly(tick, array, memory, Way::drain);
+  if (memory.host.is_direct() && can_be_direct(array)) return move_directly(tick, array, memory, Way::drain);
   if (!has_taken(tick, array, memory, Way::drain)) send(tick, array, memory, Way::drain);
 }
 

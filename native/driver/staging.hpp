@@ -41,6 +41,9 @@ class Staging {
   // be filled.
   static constexpr std::uint64_t short_bytes = 64 << 10;
 
+  // Does the array lie where a disk may write? A part of managed memory may be the host's.
+  static bool can_be_direct(const dataflow::Array& array) { return !array.is_host() && !array.is_managed(); }
+
   // Puts the copy of a C-contiguous array, from or to pageable memory or a file of its size, on a stream; `tick`: the
   // submission that it is, or is part of. Throws Refusal: what was put there before goes on.
   void to_array(dataflow::Tick tick, const dataflow::Array& array, const dataflow::Pageable& memory);

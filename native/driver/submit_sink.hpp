@@ -98,11 +98,11 @@ class SubmitSink : public Issuing {
       require_made_slowly(op);
   }
   // The same, where a file is to be opened first: a disk may be slow. `uses`: all of the operation's.
-  void require_file(dataflow::CopyOp& op, const dataflow::Pageable& file, std::int32_t device, bool is_host,
+  void require_file(dataflow::CopyOp& op, const dataflow::Pageable& file, std::int32_t device, const Array& array,
                     const std::vector<dataflow::Use>& uses) {
     if (!file.host.file()->needs_opening()) [[likely]]
       return;
-    if (is_host) return file.host.leave_to_threads();
+    if (!Staging::can_be_direct(array)) return file.host.leave_to_threads();
     require_unclaimed(uses);
     require_file_slowly(op, file, device);
   }

@@ -50,7 +50,10 @@ class DirectFile {
   static std::unique_ptr<DirectFile> of(std::shared_ptr<DirectWay> way, int descriptor, bool reads) {
     // The same file once more: the system's cache must not come between.
     const std::string same = "/proc/self/fd/" + std::to_string(descriptor);
-    const int own = ::open(same.c_str(), (reads ? O_RDONLY : O_WRONLY) | O_DIRECT | O_CLOEXEC);
+    constexpr int flags = O_DIRECT | O_CLOEXEC;
+    // A write that ends within a sector needs what stands behind it there. Not everybody may read what he writes.
+    int own = ::open(same.c_str(), (reads ? O_RDONLY : O_RDWR) | flags);
+    if (own < 0 && !reads) own = ::open(same.c_str(), O_WRONLY | flags);
     if (own < 0) return nullptr;
     std::unique_ptr<DirectFile> file(new DirectFile(std::move(way), own, reads));
     file->handle_ = file->way_->take(own);

@@ -94,14 +94,17 @@ def test_saved_tensors_are_loaded_again(path, made):
     np.testing.assert_array_equal(np.load(path), contents(tensors["0"]))
 
 
-def test_small_files_and_arrays_of_the_host_stay_with_threads(path, made):
+def test_small_files_and_arrays_that_are_not_on_a_device_alone_stay_with_threads(path, made):
     data = numbers(cufile.LEAST_BYTES - 1)
     ac.write(path, ac.to_device(data)).sync(60)
     np.testing.assert_array_equal(contents(ac.read(path, data.size, "uint8")), data)
     host = ac.to_host(ac.to_device(numbers()), out=ac.empty_host(SIZE, "uint8").sync(60)).sync(60)
     ac.write(path, host).sync(60)
     np.testing.assert_array_equal(np.fromfile(path, np.uint8), numbers())
-    assert [each.is_direct for each in made] == [False] * 3
+    managed = ac.copy(ac.empty(SIZE, "uint8", managed=True), numbers()).sync(60)
+    ac.write(path, managed).sync(60)
+    np.testing.assert_array_equal(np.fromfile(path, np.uint8), numbers())
+    assert [each.is_direct for each in made] == [False] * 4
 
 
 @pytest.mark.parametrize("asked", ["auto", "threads", ""])
