@@ -88,7 +88,9 @@ staging::File::Use use_of(const std::string& name) {
 }
 
 void bind_files(nb::module_& module) {
-  nb::class_<driver::CuFile>(module, "CuFile").def(nb::init<const std::string&>(), "path"_a);
+  nb::class_<driver::CuFile>(module, "CuFile")
+      // It starts the library, which asks the driver for memory: that may have to wait for whoever has the GIL.
+      .def(nb::init<const std::string&>(), "path"_a, nb::call_guard<nb::gil_scoped_release>());
   nb::class_<FilePlaces>(module, "FilePlaces", nb::is_weak_referenceable()).def(nb::init<>());
   nb::class_<FileCopy>(module, "FileCopy", nb::is_weak_referenceable())
       .def(

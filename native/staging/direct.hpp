@@ -67,8 +67,10 @@ class DirectFile {
   }
 
   const std::deque<DirectPart>& parts() const { return parts_; }
-  void move(std::uint64_t offset, std::uint64_t size_bytes, std::uint64_t address, void* stream) {
-    DirectPart& part = parts_.emplace_back(DirectPart{size_bytes, static_cast<off_t>(offset), 0, 0});
+  DirectPart& add(std::uint64_t offset, std::uint64_t size_bytes) {
+    return parts_.emplace_back(DirectPart{size_bytes, static_cast<off_t>(offset), 0, 0});
+  }
+  void move(DirectPart& part, std::uint64_t address, void* stream) {
     way_->move(handle_, reads_, address, part, stream);
   }
 

@@ -95,8 +95,8 @@ class File {
   }
   // Puts a part on a device's stream.
   void move_directly(std::uint64_t begin, std::uint64_t size_bytes, std::uint64_t address, void* stream) {
-    const std::lock_guard lock(mutex_);
-    direct_->move(offset_ + begin, size_bytes, address, stream);
+    DirectPart& part = add_direct(offset_ + begin, size_bytes);
+    direct_->move(part, address, stream);  // without the lock, which a function of the stream's takes
   }
 
   // Moves the bytes from `begin` to `end`, counted from the offset. May be called by several threads at once.
@@ -106,6 +106,10 @@ class File {
   }
 
  private:
+  DirectPart& add_direct(std::uint64_t offset, std::uint64_t size_bytes) {
+    const std::lock_guard lock(mutex_);
+    return direct_->add(offset, size_bytes);
+  }
   bool reads() const { return use_ == Use::read || use_ == Use::read_some; }
   std::optional<Failure> failure_of(const DirectFile& file) const {
     std::uint64_t moved = 0;

@@ -90,6 +90,7 @@ def test_submission_thread():
         assert all(len(each) == 1 and each[0] >= 0 and math.isfinite(each[0]) for each in found), value
 
 
+@pytest.mark.needs_devices(2)
 def test_ways_of_arrays_are_counted():
     pytest.importorskip("ray")
     pytest.importorskip("nccl.bindings")

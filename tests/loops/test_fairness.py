@@ -358,7 +358,8 @@ def test_awaits_are_as_they_were_without_a_flood(run, fills):
             return len({each - first for each in steps if each - first > 0})
 
         assert await measure(ac.zip(*fills(TURN - 1))) <= 1
-        assert await measure(ac.zip(*fills(3 * TURN))) >= 3
+        # trio may let the other task look after every second step alone
+        assert await measure(ac.zip(*fills(8 * TURN))) >= 3
 
     run(main)
 
