@@ -9,11 +9,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aiocuda import _forks, _naming
 
-__all__ = ["names_of"]
+# The package, which annotations write before a class that comes later: it is imported when somebody evaluates them.
+if TYPE_CHECKING:
+    import aiocuda
+else:  # an import would tie each room to all of the package
+    aiocuda = sys.modules["aiocuda"]
+
+__all__ = ["aiocuda", "names_of"]
 
 # Two threads may ask at once; and a finalizer may ask, in the middle of it.
 _naming_lock = _forks.reentrant_lock()

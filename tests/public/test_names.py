@@ -64,7 +64,6 @@ ROOMS_WITH_NAMES = [
         "_instruments",
         "_kernels",
         "_live",
-        "_pictures",
         "_source",
     )
 ]

@@ -17,6 +17,7 @@ from aiocuda._arrays.exchange import DLPack, array_interface
 from aiocuda._arrays.managed import Managed
 from aiocuda._arrays.partition import Partition, Partitionable
 from aiocuda._devices.device import Device, DeviceLike
+from aiocuda._later import aiocuda
 from aiocuda._ops import above
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import host_views
@@ -62,7 +63,7 @@ class DeviceArray(_native.Array, Partitionable, Managed, DLPack):
         """
         return above.to_device(self, device)
 
-    def ipc_handle(self) -> _arrays.IpcHandle:
+    def ipc_handle(self) -> aiocuda.IpcHandle:
         """Return what another process opens the array with, by `aiocuda.open_ipc`.
 
         For arrays that were made with ``interprocess=True``.

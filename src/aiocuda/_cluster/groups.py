@@ -14,6 +14,7 @@ from aiocuda import _cluster
 from aiocuda._cluster import ray
 from aiocuda._cluster.crossing import side_by_side
 from aiocuda._cluster.process import WorkerProcess
+from aiocuda._later import aiocuda
 from aiocuda.collective import Group, unique_id
 from aiocuda.errors import ClusterError, WorkerLostError
 
@@ -26,7 +27,7 @@ class ClusterGroup:
     `Cluster.group` makes it. ``async with`` closes it; if the block fails, it is aborted first.
     """
 
-    def __init__(self, members: list[_cluster.Remote]) -> None:
+    def __init__(self, members: list[aiocuda.cluster.Remote]) -> None:
         self._members = members
 
     @property

@@ -10,6 +10,7 @@ from aiocuda._devices.numbers import whole_number
 from aiocuda._driver import context_limits
 from aiocuda._driver.context_limits import CACHE_PREFERENCES, CachePreference
 from aiocuda._engine import faults
+from aiocuda._later import aiocuda
 from aiocuda._values.given import one_of
 from aiocuda.errors import ArgumentValueError, DriverError
 
@@ -33,7 +34,7 @@ class ContextSettings:
 
     _ordinal: int
 
-    def limits(self) -> _devices.DeviceLimits:
+    def limits(self) -> aiocuda.DeviceLimits:
         """Return the limits of the device's context as they are now. Asks the driver; does not wait for the device.
 
         Returns
@@ -61,7 +62,7 @@ class ContextSettings:
         pending_launches: int | None = None,
         l2_fetch_bytes: int | None = None,
         persisting_l2_bytes: int | None = None,
-    ) -> _devices.DeviceLimits:
+    ) -> aiocuda.DeviceLimits:
         """Set limits of the device's context; what is None stays.
 
         Parameters

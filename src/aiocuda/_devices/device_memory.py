@@ -9,6 +9,7 @@ from aiocuda import _devices, _native
 from aiocuda._devices.numbers import whole_number
 from aiocuda._driver import runtime
 from aiocuda._engine import accounts, faults
+from aiocuda._later import aiocuda
 
 __all__ = ["DeviceMemory"]
 
@@ -20,7 +21,7 @@ class DeviceMemory:
 
     _ordinal: int
 
-    def memory_info(self, *, largest: int = 0) -> _devices.MemoryInfo:
+    def memory_info(self, *, largest: int = 0) -> aiocuda.MemoryInfo:
         """Return the device's memory as it is now. Asks the driver; does not wait for the device.
 
         Parameters
@@ -68,7 +69,7 @@ class DeviceMemory:
         _native.reset_peak_memory(self._ordinal)
 
     @property
-    def memory_pool(self) -> _devices.MemoryPool:
+    def memory_pool(self) -> aiocuda.MemoryPool:
         """The settings of the device's memory pool, as `set_memory_pool` takes them."""
         with faults.raised_as(f"asking for the memory pool of device {self._ordinal}", self._ordinal):
             kept, bound = runtime.release_threshold(self._ordinal), runtime.pool_bound(self._ordinal)
@@ -76,7 +77,7 @@ class DeviceMemory:
 
     def set_memory_pool(
         self, *, release_threshold: int | None = None, max_bytes: int | None = None
-    ) -> _devices.MemoryPool:
+    ) -> aiocuda.MemoryPool:
         """Say how much memory the device's memory pool may hold, and how much of that when it is not in use.
 
         A setting that is not given is as it was at first.

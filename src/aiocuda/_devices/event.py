@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from aiocuda import _devices, _native
 from aiocuda._devices.lending import Owner
 from aiocuda._engine.timed_waits import TimedWaits
+from aiocuda._later import aiocuda
 from aiocuda.errors import AiocudaError, ArgumentTypeError, ArgumentValueError, DeviceMismatchError
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Event(TimedWaits, _native.Event):
                 raise ArgumentValueError("an event has not passed yet; await both before measuring between them")
         return self._time_to(other)
 
-    def ipc_handle(self) -> _devices.IpcEventHandle:
+    def ipc_handle(self) -> aiocuda.IpcEventHandle:
         """Return what another process opens the event with, by `aiocuda.open_ipc`.
 
         Returns

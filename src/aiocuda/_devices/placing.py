@@ -13,6 +13,7 @@ from aiocuda import _native
 from aiocuda._devices.device import Device, DeviceLike, Stream, as_ordinal, as_stream, current_ordinal
 from aiocuda._engine import placement
 from aiocuda._engine.placement import Placement
+from aiocuda._later import aiocuda
 from aiocuda._values import given
 from aiocuda.errors import ArgumentTypeError
 
@@ -107,7 +108,7 @@ def as_policy(policy: _native.Policy) -> _native.Policy:
 
 @contextlib.contextmanager
 def use(
-    target: Device | Stream | _native.Policy | int | Any = None,
+    target: Device | Stream | aiocuda.Policy | int | Any = None,
     *,
     spin_us: int | None = None,
     max_in_flight: int | None = None,

@@ -19,9 +19,7 @@ if TYPE_CHECKING:  # at run time, they are imported when they are first asked fo
     from aiocuda._driver.compiler import compile_sources as compile_sources
     from aiocuda._driver.compiler import lowered_name as lowered_name
     from aiocuda._driver.loaded import UNKNOWN_LIMITS as UNKNOWN_LIMITS
-    from aiocuda._driver.loaded import KernelAttributes as KernelAttributes
     from aiocuda._driver.loaded import LoadedKernel as LoadedKernel
-    from aiocuda._driver.loaded import Occupancy as Occupancy
     from aiocuda._driver.loaded import load as load
     from aiocuda._driver.loaded import load_alone as load_alone
 else:
@@ -31,14 +29,7 @@ else:
         {"aiocuda._driver.choosing": ("DriverInfo", "choose_by_device", "choose_emulated", "choose_nvidia")},
         {
             "aiocuda._driver.compiler": ("Image", "Source", "compile_sources", "lowered_name"),
-            "aiocuda._driver.loaded": (
-                "UNKNOWN_LIMITS",
-                "KernelAttributes",
-                "LoadedKernel",
-                "Occupancy",
-                "load",
-                "load_alone",
-            ),
+            "aiocuda._driver.loaded": ("UNKNOWN_LIMITS", "LoadedKernel", "load", "load_alone"),
         },
     )
 
@@ -46,9 +37,7 @@ __all__ = [
     "UNKNOWN_LIMITS",
     "DriverInfo",
     "Image",
-    "KernelAttributes",
     "LoadedKernel",
-    "Occupancy",
     "Source",
     "choose_by_device",
     "choose_emulated",

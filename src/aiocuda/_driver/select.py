@@ -12,6 +12,7 @@ import warnings
 from typing import TYPE_CHECKING, Final
 
 from aiocuda import _driver, _forks
+from aiocuda._later import aiocuda
 from aiocuda.errors import ArgumentValueError, DriverSelectionError, EmulatedDeviceWarning
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ _lock = _forks.lock()
 _selected: _driver.DriverInfo | None = None
 
 
-def select_driver() -> _driver.DriverInfo:
+def select_driver() -> aiocuda.DriverInfo:
     """Choose and load the driver of this process, the first time; return the choice.
 
     The environment variable ``AIOCUDA_DRIVER`` says which: ``nvidia``, ``emulated``, or

@@ -23,6 +23,7 @@ from aiocuda._graphs import result_template
 from aiocuda._graphs.compiled_call import Call, described, is_number, is_plain, mapped
 from aiocuda._graphs.result_template import ResultTemplate
 from aiocuda._graphs.traced import TracedNumber
+from aiocuda._later import aiocuda
 from aiocuda._ops.composing import lift, value
 from aiocuda._ops.operation import CallOp, DeviceOp, GatherOp, ReplayOp
 from aiocuda._values import dtypes
@@ -142,7 +143,7 @@ class Compiled(_native.CompiledFace, Generic[P, R]):
             return cast("DeviceOp[R]", CallOp("then", given, GatherOp(call.ops), title=self._title))
         return self._launch(self._graph_for(call, args, kwargs), call)
 
-    def cache_info(self) -> _graphs.CacheInfo:
+    def cache_info(self) -> aiocuda.CacheInfo:
         """Return the graphs in numbers.
 
         Returns

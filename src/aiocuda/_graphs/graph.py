@@ -11,12 +11,13 @@ import functools
 from collections.abc import Coroutine, Mapping
 from typing import Any, Generic, Self, TypeVar, cast
 
-from aiocuda import _graphs, _native, _pictures
+from aiocuda import _graphs, _native
 from aiocuda._devices.device import Stream, as_stream
 from aiocuda._devices.placing import placement_for
 from aiocuda._engine import held_up, opening, placement
 from aiocuda._graphs import making, recording, result_template
 from aiocuda._graphs.result_template import ResultTemplate
+from aiocuda._later import aiocuda
 from aiocuda._ops.above import CaptureMode
 from aiocuda._ops.operation import CallOp, CreateOp, DeviceOp, ReplayOp
 from aiocuda._values import dtypes
@@ -203,7 +204,7 @@ class CudaGraph(_native.GraphFace, Generic[T_co]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def statistics(self) -> _graphs.GraphStatistics:
+    def statistics(self) -> aiocuda.GraphStatistics:
         """Return the graph in numbers, as they are now.
 
         Returns
@@ -213,7 +214,7 @@ class CudaGraph(_native.GraphFace, Generic[T_co]):
         """
         return _graphs.GraphStatistics(**self._native.counts())
 
-    def draw(self) -> _pictures.Picture:
+    def draw(self) -> aiocuda.Picture:
         """Draw the graph: a box for each node, with what it touches and where it was built.
 
         Returns

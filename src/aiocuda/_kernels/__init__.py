@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from aiocuda import _later
 
 if TYPE_CHECKING:  # at run time, they are imported when they are first asked for
-    from aiocuda._kernels.compile_options import CompileOptions as CompileOptions
     from aiocuda._kernels.compile_options import as_arguments as as_arguments
     from aiocuda._kernels.files import BINARY_SUFFIXES as BINARY_SUFFIXES
     from aiocuda._kernels.files import BinaryKind as BinaryKind
@@ -15,9 +14,9 @@ else:
         __name__,
         globals(),
         {
-            "aiocuda._kernels.compile_options": ("CompileOptions", "as_arguments"),
+            "aiocuda._kernels.compile_options": ("as_arguments",),
             "aiocuda._kernels.files": ("BINARY_SUFFIXES", "BinaryKind", "files_of"),
         },
     )
 
-__all__ = ["BINARY_SUFFIXES", "BinaryKind", "CompileOptions", "as_arguments", "files_of"]
+__all__ = ["BINARY_SUFFIXES", "BinaryKind", "as_arguments", "files_of"]

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aiocuda import _kernels, _source
+from aiocuda import _source
 from aiocuda._kernels.kernel import Kernel
 from aiocuda._kernels.module import Module
+from aiocuda._later import aiocuda
 from aiocuda._values import given
 from aiocuda.errors import ArgumentValueError, SignatureError
 
@@ -22,7 +23,7 @@ def kernel(
     source: str,
     name: str | None = None,
     *,
-    options: _kernels.CompileOptions | Sequence[str] = (),
+    options: aiocuda.CompileOptions | Sequence[str] = (),
     signature: str | None = None,
     structures: Mapping[str, Any] | None = None,
 ) -> Kernel:

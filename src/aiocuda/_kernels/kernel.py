@@ -22,6 +22,7 @@ from aiocuda._engine import background, faults, held_up, opening
 from aiocuda._kernels import kernel_help
 from aiocuda._kernels.module_image import ModuleImage
 from aiocuda._kernels.packing import native_parameter, size_bytes
+from aiocuda._later import aiocuda
 from aiocuda._ops.operation import DeviceOp, LaunchOp
 from aiocuda._values import given
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CompilationError, DriverError, LaunchError
@@ -226,7 +227,7 @@ class Kernel(_native.Kernel, _Writes[R_co]):
             await work
             self._raise_failure(work, self._words(ordinal), ordinal)
 
-    def attributes(self, device: DeviceLike | None = None) -> _driver.KernelAttributes:
+    def attributes(self, device: DeviceLike | None = None) -> aiocuda.KernelAttributes:
         """Return what the compiler made of it: registers a thread, bytes of shared, local and constant memory.
 
         Parameters
@@ -303,7 +304,7 @@ class Kernel(_native.Kernel, _Writes[R_co]):
         *,
         shared_memory: int = 0,
         device: DeviceLike | None = None,
-    ) -> _driver.Occupancy:
+    ) -> aiocuda.Occupancy:
         """Say how many blocks of the kernel run at once on a device, and which block size suits it.
 
         Parameters

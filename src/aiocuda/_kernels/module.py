@@ -24,6 +24,7 @@ from aiocuda._kernels.declarations import find_kernel, find_variable, items_of
 from aiocuda._kernels.kernel import Kernel, make_kernel
 from aiocuda._kernels.module_image import ModuleImage
 from aiocuda._kernels.struct_values import to_layouts
+from aiocuda._later import aiocuda
 from aiocuda._values import dtypes, given
 from aiocuda._values.dtypes import DTypeLike
 from aiocuda.errors import (
@@ -71,7 +72,7 @@ class Module:
         source: str | Mapping[str, str],
         *,
         name: str | None = None,
-        options: _kernels.CompileOptions | Sequence[str] = (),
+        options: aiocuda.CompileOptions | Sequence[str] = (),
     ) -> Module:
         """Make a module of CUDA C++ source.
 
@@ -115,7 +116,7 @@ class Module:
         return cls(tuple(_driver.Source(key, text) for key, text in sources.items()), _kernels.as_arguments(options))
 
     @classmethod
-    def from_file(cls, *paths: str | PathLike[str], options: _kernels.CompileOptions | Sequence[str] = ()) -> Module:
+    def from_file(cls, *paths: str | PathLike[str], options: aiocuda.CompileOptions | Sequence[str] = ()) -> Module:
         """Make a module of a file: CUDA C++ (``.cu``), or compiled code (``.ptx``, ``.cubin``, ``.fatbin``).
 
         Parameters
@@ -228,7 +229,7 @@ class Module:
 
     @classmethod
     def _of_binary(
-        cls, kind: _kernels.BinaryKind, code: bytes, name: str, options: _kernels.CompileOptions | Sequence[str]
+        cls, kind: _kernels.BinaryKind, code: bytes, name: str, options: aiocuda.CompileOptions | Sequence[str]
     ) -> Module:
         if not isinstance(code, (bytes, bytearray, memoryview)):
             raise ArgumentTypeError(f"{kind} code is bytes, not {type(code).__name__}")

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar, cast, overload
 
-from aiocuda import _engine, _native, _pictures
+from aiocuda import _engine, _native
 from aiocuda._devices.device import Device, DeviceLike, Stream, as_stream
 from aiocuda._devices.placing import placement_for
 from aiocuda._engine import placement
+from aiocuda._later import aiocuda
 from aiocuda._ops import above
 from aiocuda._ops.executing import Executable, native_op
 from aiocuda._ops.views import OpViews
@@ -346,7 +347,7 @@ class DeviceOp(Executable[T_co], OpViews[T_co], Generic[T_co]):
             )
         return iter(self.unzip())
 
-    def on(self, target: Stream | DeviceLike | _native.Policy | Any) -> DeviceOp[T_co]:
+    def on(self, target: Stream | DeviceLike | aiocuda.Policy | Any) -> DeviceOp[T_co]:
         """Put this operation on a stream, on a device, or where a policy says; return it.
 
         Arrays that are made for it, and name no device themselves, are made on the device; other work that it needs
@@ -402,7 +403,7 @@ class DeviceOp(Executable[T_co], OpViews[T_co], Generic[T_co]):
         """
         return _engine.explain.explain(native_op(self), placement.current.get(), costs=costs)
 
-    def draw(self) -> _pictures.Picture:
+    def draw(self) -> aiocuda.Picture:
         """Draw what executing this would do: its steps, and which of them come after which. Runs nothing.
 
         Returns
