@@ -20,6 +20,10 @@ TEST_PROCESSES ?= 2
 # Where there is a GPU, what compiles kernels for it comes along: NVRTC and CUDA's headers.
 EXTRAS := cli$(if $(wildcard /dev/nvidiactl /dev/dxg),$(,)cu13)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# pip takes a package for installed that it was installing when it was interrupted. Such a package is forgotten first: it
+# lacks the file that pip writes at the end.
+FORGET_HALF_INSTALLED := for each in $(VENV)/lib/python*/site-packages/*.dist-info; do \
+	[ -e "$$each/INSTALLER" ] || rm -rf "$$each"; done
 # What decides whether the installed build is up to date. src/ is used in place; examples/mlp is copied.
 BUILD_INPUTS := pyproject.toml CMakeLists.txt $(shell find cmake native emulator examples/mlp -type f \
 	-not -path '*/tests/*' -not -path '*/__pycache__/*')
@@ -183,10 +187,12 @@ $(STAMPS)/venv:
 $(STAMPS)/build: pyproject.toml | $(STAMPS)/venv
 	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 	  > $(STAMPS)/build-requirements.txt
+	@$(FORGET_HALF_INSTALLED)
 	@$(PIP) install -r $(STAMPS)/build-requirements.txt --group build
 	@touch $@
 
 $(STAMPS)/test $(STAMPS)/check $(STAMPS)/docs: $(STAMPS)/%: pyproject.toml | $(STAMPS)/built
+	@$(FORGET_HALF_INSTALLED)
 	@$(PIP) install --group $*
 	@touch $@
 
@@ -200,6 +206,7 @@ $(STAMPS)/browser: | $(STAMPS)/test
 
 # Editable: an edited Python file is in use at once, an edited C++ file after an incremental build.
 $(STAMPS)/built: $(BUILD_INPUTS) | $(STAMPS)/build
+	@$(FORGET_HALF_INSTALLED)
 	@$(BIN)/python cmake/build_progress.py "set-up: building aiocuda" \
 	  $(BIN)/python -m pip --disable-pip-version-check install --verbose --no-build-isolation -e ".[$(EXTRAS)]"
 	@touch $@

@@ -2,7 +2,8 @@
 
     python cmake/build_progress.py WORDS COMMAND ...
 
-WORDS begin the line. The command's own output is shown if it fails; the exit status is the command's.
+WORDS begin the line. The command's own output is shown if it fails; the exit status is the command's. Interrupted, it
+ends when the command has ended, and whatever that started.
 """
 
 from __future__ import annotations
@@ -26,17 +27,24 @@ def main(words: str, command: list[str]) -> int:
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as run:
         assert run.stdout is not None
-        for line in run.stdout:
-            output.append(line)
-            found = STEP.search(line)
-            if found is None:
-                continue
-            done, total = int(found[1]), int(found[2])
-            if is_terminal:
-                print(f"\r{words}: {done} of {total} steps, {time.monotonic() - begun:.0f} s", end="", flush=True)
-            elif 4 * done // total > quarters:
-                quarters = 4 * done // total
-                print(f"{words}: {done} of {total} steps, {time.monotonic() - begun:.0f} s", flush=True)
+        try:
+            for line in run.stdout:
+                output.append(line)
+                found = STEP.search(line)
+                if found is None:
+                    continue
+                done, total = int(found[1]), int(found[2])
+                if is_terminal:
+                    print(f"\r{words}: {done} of {total} steps, {time.monotonic() - begun:.0f} s", end="", flush=True)
+                elif 4 * done // total > quarters:
+                    quarters = 4 * done // total
+                    print(f"{words}: {done} of {total} steps, {time.monotonic() - begun:.0f} s", flush=True)
+        except KeyboardInterrupt:
+            # The command had it, too. Nobody writes any more once it has ended, and all that it started.
+            for _ in run.stdout:
+                pass
+            run.wait()
+            raise
     if is_terminal:
         print()
     if run.returncode:
@@ -47,5 +55,5 @@ def main(words: str, command: list[str]) -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1], sys.argv[2:]))
-    except KeyboardInterrupt:  # the command had it, too, and has ended
+    except KeyboardInterrupt:
         sys.exit(130)
