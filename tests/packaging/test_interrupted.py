@@ -103,6 +103,7 @@ def checkout(tmp_path):
 @pytest.mark.parametrize(
     ("number", "step"),
     [*((signal.SIGINT, step) for step in INTERRUPTED), *((signal.SIGKILL, step) for step in KILLED)],
+    ids=[*(f"interrupted-{step}" for step in INTERRUPTED), *(f"killed-{step}" for step in KILLED)],
 )
 def test_the_next_demo_makes_whole_what_was_half_made(checkout, number, step):
     checkout.stop(step, number)
