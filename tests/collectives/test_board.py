@@ -134,14 +134,14 @@ def is_locked():
         return int(driver.cuMemHostGetFlags(words)[0]) == 0
 say(before=is_locked())
 g.close()
+for each in threading.enumerate():
+    if each.name.startswith("aiocuda-collective"):
+        each.join(60)  # they have the group; and NCCL, which they end, waits for the device
 def wait(stream, _):
     _native.wait_for_word(0, stream.handle, word._address, 1)
 if IS_AT_WORK:
     ac.call(wait, x, writes=[x]).on(stream).submit()
 del g
-for each in threading.enumerate():
-    if each.name.startswith("aiocuda-collective"):
-        each.join(60)  # they have the group
 gc.collect()
 for _ in range(20):
     ac.zeros(1).sync_on(ac.Device(0).stream(), 60)  # would wait for the driver, if that waited for the device
