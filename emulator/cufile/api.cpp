@@ -56,8 +56,9 @@ struct Transfer {
   const std::size_t* size;
   const off_t *file_offset, *base_offset;
   ssize_t* moved;
+  int* error;  // where the caller waits; cuFile tells nobody else which error of the system's it was
 
-  // The bytes that were moved, fewer at the end of a file; or a negative error of the system's.
+  // The bytes that were moved, fewer at the end of a file; or -1.
   ssize_t move() const {
     std::byte* at = base + *base_offset;
     std::size_t done = 0;
@@ -66,14 +67,17 @@ struct Transfer {
       const ssize_t step = is_read ? ::pread(descriptor, at + done, *size - done, place)
                                    : ::pwrite(descriptor, at + done, *size - done, place);
       if (step < 0 && errno == EINTR) continue;
-      if (step < 0) return -errno;
+      if (step < 0) {
+        if (error) *error = errno;
+        return -1;
+      }
       if (step == 0) break;
       done += static_cast<std::size_t>(step);
     }
     return static_cast<ssize_t>(done);
   }
   void run(const abi::StreamWorkServices& services) const {
-    *moved = -EIO;  // a device that is lost moves nothing
+    *moved = -1;  // a device that is lost moves nothing
     std::function<void()> all = [this] { *moved = move(); };
     const auto call = [](void* function) { (*static_cast<std::function<void()>*>(function))(); };
     if (!services.is_lost(services.services)) services.touch(services.services, call, &all);
@@ -98,12 +102,13 @@ CUfileError_t enqueue(const Transfer& given, CUstream stream) {
 }
 
 CUfileError_t transfer_async(CUfileHandle_t handle, bool is_read, void* base, const std::size_t* size,
-                             const off_t* file_offset, const off_t* base_offset, ssize_t* moved, CUstream stream) {
+                             const off_t* file_offset, const off_t* base_offset, ssize_t* moved, CUstream stream,
+                             int* error = nullptr) {
   if (handle == nullptr) return {CU_FILE_HANDLE_NOT_REGISTERED, CUDA_SUCCESS};
   if (!base || !size || !file_offset || !base_offset || !moved || *file_offset < 0 || *base_offset < 0)
     return {CU_FILE_INVALID_VALUE, CUDA_SUCCESS};
   return enqueue({static_cast<const Handle*>(handle)->descriptor(), is_read, static_cast<std::byte*>(base), size,
-                  file_offset, base_offset, moved},
+                  file_offset, base_offset, moved, error},
                  stream);
 }
 
@@ -113,14 +118,15 @@ ssize_t transfer(CUfileHandle_t handle, bool is_read, void* base, std::size_t si
   CUstream stream = nullptr;
   if (cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) return -CU_FILE_CUDA_DRIVER_ERROR;
   ssize_t moved = 0;
+  int error = EIO;
   const CUfileError_t refused =
-      transfer_async(handle, is_read, base, &size, &file_offset, &base_offset, &moved, stream);
+      transfer_async(handle, is_read, base, &size, &file_offset, &base_offset, &moved, stream, &error);
   const CUresult waited = cuStreamSynchronize(stream);
   cuStreamDestroy(stream);
   if (refused.err != CU_FILE_SUCCESS) return -refused.err;
   if (waited != CUDA_SUCCESS) return -CU_FILE_CUDA_DRIVER_ERROR;
-  if (moved < 0) errno = static_cast<int>(-moved);
-  return moved < 0 ? -1 : moved;
+  if (moved < 0) errno = error;
+  return moved;
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ struct DirectPart {
   std::size_t size_bytes;
   off_t offset;            // in the file
   off_t offset_in_memory;  // always 0: the address is the part's own
-  ssize_t moved_bytes;     // or what failed: a negative error of the system's, or a negative number of the library's
+  ssize_t moved_bytes;     // or -1, if the system failed; or a negative number of the library's
 };
 
 // The library that moves the bytes.

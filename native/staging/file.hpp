@@ -119,6 +119,8 @@ class File {
         continue;
       }
       const char* const step = reads() ? "read" : "write";
+      // Which error of the system's it was, the library does not say.
+      if (part.moved_bytes == -1) return Failure{step, EIO, moved};
       if (part.moved_bytes < 0) return Failure{step, static_cast<int>(-part.moved_bytes), moved};
       // The file has been shortened since it was opened, or its disk is full.
       const auto some = static_cast<std::uint64_t>(part.moved_bytes);

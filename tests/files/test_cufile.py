@@ -6,6 +6,7 @@ the system has no GPUDirect Storage.
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -293,6 +294,25 @@ def test_a_read_that_is_given_up_before_its_file_is_open_gives_its_memory_back(r
 
     run(main)
     assert used_bytes() == before
+
+
+def test_what_the_system_refuses_is_an_error_of_input_and_output(lines_of, path):
+    """cuFile does not say which error of the system's it was."""
+    lines = lines_of(
+        f"""
+        import resource, signal
+        import aiocuda as ac
+
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2 << 20, 2 << 20))
+        try:
+            ac.write({str(path)!r}, ac.ones(3 << 20, dtype="uint8")).sync(60)
+        except ac.FileError as error:
+            print(error.step, error.errno, error.found_bytes <= 2 << 20)
+        """,
+        AIOCUDA_FILES="cufile",
+    )
+    assert lines == [f"write {errno.EIO} True"]
 
 
 def test_a_graph_takes_no_file(path):
