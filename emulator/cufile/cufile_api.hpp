@@ -22,7 +22,11 @@ struct CUfileError_t {
   CUresult cu_err;
 };
 
-enum CUfileFileHandleType : int { CU_FILE_HANDLE_TYPE_OPAQUE_FD = 1 };
+enum CUfileFileHandleType : int {
+  CU_FILE_HANDLE_TYPE_OPAQUE_FD = 1,
+  CU_FILE_HANDLE_TYPE_OPAQUE_WIN32 = 2,
+  CU_FILE_HANDLE_TYPE_USERSPACE_FS = 3
+};
 
 struct CUfileDescr_t {
   CUfileFileHandleType type;

@@ -141,7 +141,7 @@ TEST_CASE("what goes wrong with a file is told in the caller's number, and the s
   CUfileHandle_t handle = nullptr;
   CUfileDescr_t described{CU_FILE_HANDLE_TYPE_OPAQUE_FD, {ends[0]}, nullptr};
   CHECK(cuFileHandleRegister(&handle, &described).err == CU_FILE_INVALID_FILE_TYPE);
-  described.type = static_cast<CUfileFileHandleType>(2);
+  described.type = CU_FILE_HANDLE_TYPE_USERSPACE_FS;
   CHECK(cuFileHandleRegister(&handle, &described).err == CU_FILE_IO_NOT_SUPPORTED);
   ::close(ends[0]);
   ::close(ends[1]);

@@ -9,7 +9,6 @@ import errno
 import functools
 import os
 import warnings
-from pathlib import Path
 from typing import Final
 
 from aiocuda import _forks, _native
@@ -23,7 +22,7 @@ SONAME: Final = "libcufile.so.0"
 # Smaller files are there sooner by threads: to open one for cuFile takes a thread's turn.
 LEAST_BYTES: Final = 1 << 20
 # It is there while the kernel module nvidia-fs is loaded, without which a disk does not reach a device's memory.
-_MODULE: Final = Path("/proc/driver/nvidia-fs")
+_MODULE: Final = "/proc/driver/nvidia-fs"
 _FIRST_OF_LIBRARY: Final = 5000  # its errors begin here (cufile.h), behind all of the system's
 
 _INSTALL: Final = 'pip install "aiocuda[cufile]"'
@@ -52,7 +51,7 @@ def is_wanted(size_bytes: int) -> bool:
 
 @functools.cache
 def _has_module() -> bool:
-    return _MODULE.exists()
+    return os.path.exists(_MODULE)
 
 
 def library() -> _native.CuFile | None:
@@ -99,7 +98,9 @@ def _is_emulated() -> bool:
 
 def _path() -> str:
     if _is_emulated():
-        return str(Path(runtime.driver_info().library_path).parent / SONAME)
+        from aiocuda._driver.choosing import emulator_directory
+
+        return str(emulator_directory() / SONAME)
     from cuda.pathfinder import load_nvidia_dynamic_lib
 
     return str(load_nvidia_dynamic_lib("cufile").abs_path)
