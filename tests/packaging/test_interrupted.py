@@ -136,8 +136,9 @@ def test_pip_writes_the_installer_last(tmp_path):
         wheel.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: half\nVersion: 1\n")
         wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(f"{about}/RECORD", f"half.py,,\n{about}/METADATA,,\n{about}/WHEEL,,\n{about}/RECORD,,\n")
-    interrupt_pip = (
-        "import compileall, runpy, signal; compileall.compile_file = lambda *_, **__: signal.raise_signal(2)"
+    interrupt_pip = (  # in what was started in the background, Python leaves the signal ignored
+        "import compileall, runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        "compileall.compile_file = lambda *_, **__: signal.raise_signal(signal.SIGINT)"
     )
     command = [sys.executable, "-c", f"{interrupt_pip}; runpy.run_module('pip', run_name='__main__', alter_sys=True)"]
     command += ["install", "--no-index", "--no-deps", f"--prefix={tmp_path}", str(*tmp_path.glob("*.whl"))]

@@ -98,9 +98,8 @@ def _is_emulated() -> bool:
 
 def _path() -> str:
     if _is_emulated():
-        from aiocuda._driver.choosing import emulator_directory
-
-        return str(emulator_directory() / SONAME)
+        folder, _, _ = runtime.driver_info().library_path.rpartition("/")
+        return f"{folder}/{SONAME}"
     from cuda.pathfinder import load_nvidia_dynamic_lib
 
     return str(load_nvidia_dynamic_lib("cufile").abs_path)
