@@ -10,11 +10,13 @@ import pytest
 def test_all_futures_of_a_wait_end_with_the_device(broken, how, is_submitted):
     broken(f"""
         async def main():
-            latch = Latch()
             x = ac.zeros(4, np.int32).sync()
+            stream = ac.Device(0).stream()
+            with ac.use(stream):  # nothing runs, and no submission is refused, before the latch is released
+                latch = Latch()
             ops = [k["increment"](x, grid=1, block=1) for _ in range(5)] + [illegal(x)]
             ops += [k["increment"](x, grid=1, block=1) for _ in range(5)]
-            futures = [op.submit() if {is_submitted} else op.schedule(0) for op in ops]
+            futures = [op.on(stream).submit() if {is_submitted} else op.schedule(0) for op in ops]
             asyncio.get_running_loop().call_soon(latch.release)  # once it waits
             if "{how}" == "wait":
                 done, pending = await ac.wait(futures)
