@@ -1,6 +1,6 @@
 // cuFile, NVIDIA's library of GPUDirect Storage. Its functions are found at run time: nothing is linked.
 //
-// Always true: it is never closed. What it does on a device may go on until the process ends.
+// Always true: it is never closed, for it may work on a device until the process ends.
 #pragma once
 #include <cuda.h>
 #include <sys/types.h>

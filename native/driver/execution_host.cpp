@@ -71,12 +71,11 @@ CompletionRef Execution::wait_on_host(const Halt& halt, bool blocks) {
   if (halt.is_outermost) {
     Claims::Place& claim = on_host_->claim;
     if (!claim) claim = engine_.claims.next_place();
-    // A file that is open may be there, and empty: nobody may come between that and its first part.
-    const bool is_of_file = halt.host.op.is_valid() && halt.host.kind == HostNeed::Kind::file;
-    if (is_of_file)
-      engine_.claims.put(this, claim, std::make_shared<completion::Completion>(1), uses_left(), until);
-    else
-      engine_.claims.put(this, claim, std::move(behind), uses_left());
+    CompletionRef work;
+    // The opening may have made the file, which is empty then: nobody may come between that and its first part.
+    if (halt.host.op.is_valid() && halt.host.kind == HostNeed::Kind::file)
+      work = until, behind = std::make_shared<completion::Completion>(1);
+    engine_.claims.put(this, claim, std::move(behind), uses_left(), std::move(work));
   }
   return until;
 }

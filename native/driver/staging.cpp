@@ -5,7 +5,6 @@
 #include <atomic>
 #include <bit>
 #include <cstring>
-#include <iterator>
 #include <system_error>
 
 #include "../dataflow/timeline.hpp"
@@ -247,19 +246,17 @@ bool Staging::carry(Tick tick, DeviceRing& ring, const Pageable& memory, Way way
 }
 
 void Staging::to_array(Tick tick, const Array& array, const Pageable& memory) {
-  const Way way = array.is_host() ? Way::store : Way::fill;
+  put(tick, array, memory, array.is_host() ? Way::store : Way::fill);
+}
+void Staging::from_array(Tick tick, const Array& array, const Pageable& memory) {
+  put(tick, array, memory, Way::drain);
+}
+void Staging::put(Tick tick, const Array& array, const Pageable& memory, Way way) {
   now_.drain();
   staged_bytes_ += array.size_bytes();
   if (memory.is_nothing()) return;
   if (memory.host.is_direct() && can_be_direct(array)) return move_directly(tick, array, memory, way);
   if (!has_taken(tick, array, memory, way)) send(tick, array, memory, way);
-}
-void Staging::from_array(Tick tick, const Array& array, const Pageable& memory) {
-  now_.drain();
-  staged_bytes_ += array.size_bytes();
-  if (memory.is_nothing()) return;
-  if (memory.host.is_direct() && can_be_direct(array)) return move_directly(tick, array, memory, Way::drain);
-  if (!has_taken(tick, array, memory, Way::drain)) send(tick, array, memory, Way::drain);
 }
 
 bool Staging::has_taken(Tick tick, const Array& array, const Pageable& memory, Way way) {
@@ -329,9 +326,8 @@ void Staging::shut_down() {
   }
   for (const auto& made : function_copies_) made->is_called_off();
   // Of a lost device: the library may still look at them, and come back from a disk at any time.
-  static std::deque<DirectCopy>& under_way = *new std::deque<DirectCopy>;
-  std::move(direct_copies_.begin(), direct_copies_.end(), std::back_inserter(under_way));
-  direct_copies_.clear();
+  static std::vector<std::deque<DirectCopy>>& under_way = *new std::vector<std::deque<DirectCopy>>;
+  under_way.push_back(std::exchange(direct_copies_, {}));
 }
 
 std::optional<Tick> Staging::full(std::int32_t device, const staging::HostEnd& host) {

@@ -108,6 +108,7 @@ class Staging {
   DeviceRing& ring_for(DeviceRings& here, dataflow::StreamIndex stream, std::uint64_t chunk);
   DeviceRing& make_ring(DeviceRings& here, std::uint64_t size_bytes);
   void take_over(DeviceRing& ring, dataflow::StreamIndex stream);
+  void put(dataflow::Tick tick, const dataflow::Array& array, const dataflow::Pageable& memory, staging::Way way);
   // By rings. False: the device cannot, and has been given nothing.
   bool has_taken(dataflow::Tick tick, const dataflow::Array& array, const dataflow::Pageable& memory, staging::Way way);
   template <class Enqueue>

@@ -437,8 +437,8 @@ class SubmitSink : public Issuing {
     throw dataflow::HostWait{};
   }
 
-  // An opening looks how long the file is, or empties it. So where the file is in use, threads open it and carry it, in
-  // the order of the streams.
+  // An opening looks how long the file is, or makes it. If the file is in use, that is too early: threads open it and
+  // carry it, in the order of the streams.
   [[gnu::cold]] void require_file_slowly(dataflow::CopyOp& op, const dataflow::Pageable& file, std::int32_t device) {
     const bool writes = dataflow::as_pageable(op.destination) == &file;
     bool is_in_use = false;

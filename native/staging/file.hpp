@@ -35,10 +35,9 @@ class File {
     replace,    // made, or emptied
     update      // made, or kept as far as nothing is written
   };
-  static constexpr int first_of_library = 5000;  // errors of cuFile begin here, and no system has so many
   struct Failure {
     const char* step;     // of what failed: "open", "read", "write" or "close"
-    int error;            // the system's; 0: the file ends too early; from `first_of_library` on: the library's
+    int error;            // the system's; 0: the file ends too early; from 5000 on: the library's
     std::uint64_t bytes;  // moved so far; if the file ends too early, those that it has of what was asked for
   };
 
@@ -56,7 +55,6 @@ class File {
   File(const File&) = delete;
   File& operator=(const File&) = delete;
   ~File() {
-    direct_.reset();
     if (descriptor_ >= 0) ::close(descriptor_);
   }
 

@@ -220,6 +220,16 @@ class Library final : public DirectWay {
   int flags = 0, held = 0;
 };
 
+struct Replaced {
+  Replaced(const std::string& path, std::string head, std::uint64_t size)
+      : file(path, File::Use::replace, head.size(), size, head, true) {
+    file.open_directly(library);
+    REQUIRE(file.is_direct());
+  }
+  const std::shared_ptr<Library> library = std::make_shared<Library>();
+  File file;
+};
+
 void move_all(File& file, std::uint64_t size, std::uint64_t step, Bytes& memory, Library& library) {
   for (std::uint64_t begin = 0; begin < size; begin += step) {
     if (file.is_replaced()) file.begin_directly();
@@ -258,13 +268,10 @@ TEST_CASE("a file that is replaced directly keeps what it had until the device c
   const Bytes before = numbered(200'000);
   Bytes data = numbered(100'000);
   store(path, before);
-  const auto library = std::make_shared<Library>();
-  File file(path, File::Use::replace, 3, data.size(), "abc", true);
-  file.open_directly(library);
-  REQUIRE(file.is_direct());
+  Replaced made(path, "abc", data.size());
   CHECK(stored(path) == before);
-  move_all(file, data.size(), 40'000, data, *library);
-  CHECK_FALSE(file.failure());
+  move_all(made.file, data.size(), 40'000, data, *made.library);
+  CHECK_FALSE(made.file.failure());
   const Bytes written = stored(path);
   REQUIRE(written.size() == 100'003);
   CHECK(written[0] == std::byte{'a'});
@@ -276,13 +283,10 @@ TEST_CASE("threads carry an array of the host's beside those that a library move
   const std::string path = folder.of("data");
   store(path, numbered(200'000));
   Bytes data = numbered(100'000);
-  const auto library = std::make_shared<Library>();
-  File file(path, File::Use::replace, 0, data.size(), {}, true);
-  file.open_directly(library);
-  REQUIRE(file.is_direct());
-  file.write(60'000, 100'000, data.data() + 60'000);
-  move_all(file, 60'000, 60'000, data, *library);
-  CHECK_FALSE(file.failure());
+  Replaced made(path, {}, data.size());
+  made.file.write(60'000, 100'000, data.data() + 60'000);
+  move_all(made.file, 60'000, 60'000, data, *made.library);
+  CHECK_FALSE(made.file.failure());
   CHECK(stored(path) == data);
 }
 

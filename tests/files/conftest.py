@@ -9,8 +9,13 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import anyio
+import numpy as np
 import pytest
+
+import aiocuda as ac
 
 
 class HeldFile:
@@ -65,3 +70,20 @@ def open_files() -> Callable[[Path], list[Path]]:
         return [each for each in found if each == path]
 
     return of_name
+
+
+@pytest.fixture
+def there_and_back(run: Any, tmp_path: Path) -> Callable[[int, int, Any], None]:
+    """Write so many files at once, each with some more items than another, and read them; under every loop."""
+
+    async def one(path: Path, size: int, dtype: Any) -> None:
+        data = (np.arange(size) % 251).astype(dtype)
+        await ac.write(path, ac.to_device(data))
+        np.testing.assert_array_equal(await ac.to_host(ac.read(path, data.shape, data.dtype)), data)
+
+    async def all_at_once(count: int, least: int, dtype: Any) -> None:
+        async with anyio.create_task_group() as group:
+            for i in range(count):
+                group.start_soon(one, tmp_path / str(i), least + i, dtype)
+
+    return lambda count, least, dtype: run(all_at_once, count, least, dtype)

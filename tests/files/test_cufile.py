@@ -50,6 +50,15 @@ def made(monkeypatch) -> list[_native.FileCopy]:
     return found
 
 
+def takes_direct(file: Path) -> bool:
+    """Say whether the file system lets anybody go without its page cache."""
+    try:
+        os.close(os.open(file, os.O_RDONLY | os.O_DIRECT))
+    except OSError:
+        return False
+    return True
+
+
 @pytest.fixture
 def path(tmp_path: Path, made) -> Path:
     """A path in a folder whose files cuFile takes."""
@@ -57,7 +66,8 @@ def path(tmp_path: Path, made) -> Path:
     numbers(cufile.LEAST_BYTES).tofile(probe)
     ac.read(probe, cufile.LEAST_BYTES, "uint8").sync(60)
     if not made.pop().is_direct:
-        pytest.skip(f"cuFile does not take files of the file system of {tmp_path}")
+        assert not ac.Device(0).is_emulated or not takes_direct(probe)  # the emulated cuFile takes all others
+        pytest.skip(f"{tmp_path} is on a disk that nobody reads without the page cache, or that udev does not know")
     return tmp_path / "data"
 
 
@@ -254,19 +264,8 @@ def test_nobody_comes_between_the_opening_of_a_file_and_its_first_part(run, path
     run(main)
 
 
-def test_many_files_at_once_and_none_stays_open(run, tmp_path, path, made, open_files):
-    async def there_and_back(i: int) -> None:
-        data = numbers(cufile.LEAST_BYTES + i)
-        await ac.write(tmp_path / str(i), ac.to_device(data))
-        back = await ac.to_host(ac.read(tmp_path / str(i), data.shape, data.dtype))
-        np.testing.assert_array_equal(back, data)
-
-    async def main() -> None:
-        async with anyio.create_task_group() as group:
-            for i in range(12):
-                group.start_soon(there_and_back, i)
-
-    run(main)
+def test_many_files_at_once_and_none_stays_open(tmp_path, path, made, there_and_back, open_files):
+    there_and_back(12, cufile.LEAST_BYTES, np.uint8)
     assert all(each.is_direct for each in made)
     made.clear()
     ac.ones(3).sync(60)  # what has passed is dropped with the next operation
@@ -319,34 +318,3 @@ def test_a_graph_takes_no_file(path):
     numbers().tofile(path)
     with pytest.raises(ac.CaptureError, match="a graph cannot read or write a file"):
         ac.read(path, SIZE, "uint8").graph()
-
-
-@pytest.mark.emulated_only
-@pytest.mark.parametrize("work", [1, 2, 4, 6])
-def test_a_device_lost_in_the_middle_leaves_the_others(lines_of, work):
-    lines = lines_of(
-        """
-        import os, tempfile
-        import numpy as np
-        import aiocuda as ac
-
-        data = np.arange(3_000_000, dtype=np.int32)
-        path = os.path.join(tempfile.mkdtemp(), "data")
-        data.tofile(path)
-        for op in (ac.read(path, data.shape, data.dtype, device=0), ac.write(path + "2", ac.ones(3_000_000, device=0))):
-            try:
-                op.sync(30)
-                print("whole")
-            except ac.AiocudaError as error:
-                print("lost", type(error).__name__)
-        there = ac.read(path, data.shape, data.dtype, device=1)
-        print((ac.to_host(there).sync(30) == data).all())
-        print(ac.write(path + "3", there).sync(30))
-        print((np.fromfile(path + "3", np.int32) == data).all())
-        """,
-        AIOCUDA_EMULATED_DEVICES="2",
-        AIOCUDA_EMULATOR_FAULTS=f"lost:{work}@0",
-        AIOCUDA_FILES="cufile",
-    )
-    assert any(line.startswith("lost") for line in lines[:2]), lines
-    assert lines[2:] == ["True", "12000000", "True"]

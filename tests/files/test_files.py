@@ -609,19 +609,8 @@ def test_a_cancelled_write_goes_on_and_a_cancelled_read_gives_its_memory_back(ru
     np.testing.assert_array_equal(np.fromfile(path, np.int32), numbers())
 
 
-def test_many_files_are_read_and_written_at_once(run, tmp_path):
-    async def there_and_back(i: int) -> None:
-        data = numbers(10_000 + i)
-        await ac.write(tmp_path / str(i), ac.to_device(data))
-        back = await ac.to_host(ac.read(tmp_path / str(i), data.shape, data.dtype))
-        np.testing.assert_array_equal(back, data)
-
-    async def main() -> None:
-        async with anyio.create_task_group() as group:
-            for i in range(60):
-                group.start_soon(there_and_back, i)
-
-    run(main)
+def test_many_files_are_read_and_written_at_once(there_and_back):
+    there_and_back(60, 10_000, np.int32)
 
 
 def test_every_await_of_a_file_that_fails_ends(run, tmp_path):

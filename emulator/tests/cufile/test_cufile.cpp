@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -42,7 +43,7 @@ class World {
     REQUIRE(cuCtxSetCurrent(context_) == CUDA_SUCCESS);
     REQUIRE(cuMemAlloc(&memory, 2 * size) == CUDA_SUCCESS);
     for (CUstream& stream : streams) REQUIRE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
-    path_ = "/tmp/aiocuda-cufile-XXXXXX";
+    path_ = (std::filesystem::temp_directory_path() / "aiocuda-cufile-XXXXXX").string();
     descriptor = ::mkstemp(path_.data());
     REQUIRE(descriptor >= 0);
     std::iota(bytes.begin(), bytes.end(), static_cast<unsigned char>(3));

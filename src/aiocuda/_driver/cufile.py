@@ -18,7 +18,7 @@ from aiocuda.errors import DriverSelectionError, MissingPackageError
 __all__ = ["LEAST_BYTES", "VARIABLE", "is_wanted", "library", "reason_of"]
 
 VARIABLE: Final = "AIOCUDA_FILES"
-SONAME: Final = "libcufile.so.0"
+_SONAME: Final = "libcufile.so.0"
 # Smaller files are there sooner by threads: to open one for cuFile takes a thread's turn.
 LEAST_BYTES: Final = 1 << 20
 # It is there while the kernel module nvidia-fs is loaded, without which a disk does not reach a device's memory.
@@ -29,7 +29,7 @@ _INSTALL: Final = 'pip install "aiocuda[cufile]"'
 _lock = _forks.lock()
 
 
-def asked() -> str:
+def _asked() -> str:
     """Return what the environment variable ``AIOCUDA_FILES`` says: ``auto``, ``cufile`` or ``threads``.
 
     Raises
@@ -45,7 +45,7 @@ def asked() -> str:
 
 def is_wanted(size_bytes: int) -> bool:
     """Return whether cuFile is to move so many bytes of a file, as far as can be known before the driver is chosen."""
-    said = asked()
+    said = _asked()
     return size_bytes >= LEAST_BYTES and (said == "cufile" or (said == "auto" and _has_module()))
 
 
@@ -67,7 +67,7 @@ def library() -> _native.CuFile | None:
     *Stream*: none. *Blocks*: at the first call, for half a second.
     """
     with _lock:
-        return _library(asked())
+        return _library(_asked())
 
 
 @functools.cache
@@ -99,7 +99,7 @@ def _is_emulated() -> bool:
 def _path() -> str:
     if _is_emulated():
         folder, _, _ = runtime.driver_info().library_path.rpartition("/")
-        return f"{folder}/{SONAME}"
+        return f"{folder}/{_SONAME}"
     from cuda.pathfinder import load_nvidia_dynamic_lib
 
     return str(load_nvidia_dynamic_lib("cufile").abs_path)

@@ -83,6 +83,10 @@ def read(
         When executed: the file cannot be opened or read, is a directory, a pipe or a socket, or has fewer bytes, also
         where it is shortened meanwhile. It is a `FileNotFoundError` or a `PermissionError` as well, where that is the
         reason. Operations that need the array end with it, too.
+    MissingPackageError
+        When executed: ``AIOCUDA_FILES=cufile`` asks for cuFile, which is not installed or does not start.
+    DriverSelectionError
+        ``AIOCUDA_FILES`` is none of ``auto``, ``cufile`` and ``threads``.
     CaptureError
         When executed: the operation is part of a graph.
 
@@ -92,6 +96,9 @@ def read(
     read that is submitted after a write reads what that wrote. Reads go on at once. Paths are compared as they are
     written, after they were made absolute. If a file has two names, by a link or by ``..``, order them yourself.
     That holds for other processes and for functions of Python's as well.
+
+    If cuFile moves the file, a thread opens it before the operation is submitted. A read that is cancelled before that
+    does nothing, and one that fails in the system has the number ``EIO``.
 
     Examples
     --------
@@ -131,7 +138,8 @@ def write(path: PathLike, array: Any, offset: int | None = None) -> DeviceOp[int
     -------
     DeviceOp[int]
         How many bytes were written. It is complete when the system has them all and the file is closed. The
-        system brings them to the disk later, as always. *Stream*: the device's stream
+        system brings them to the disk later, as always. If cuFile moves the file, it is closed when nothing holds the
+        operation any more. *Stream*: the device's stream
         in force, which waits until then. *Blocks*: no; native threads open the file and write it. *On cancel*: the
         write goes on, all of it once a part of it was submitted.
 
@@ -143,6 +151,8 @@ def write(path: PathLike, array: Any, offset: int | None = None) -> DeviceOp[int
         `array` was closed, moved or partitioned.
     FileError
         When executed: the file cannot be opened or written, such as on a disk that is full. As for `read`.
+    MissingPackageError, DriverSelectionError
+        As for `read`.
     CaptureError
         When executed: the operation is part of a graph.
 

@@ -59,7 +59,7 @@ def load(path: PathLike, *, device: DeviceLike | None = None) -> DeviceOp[Any]:
     ArgumentTypeError, ArgumentValueError
         When executed: the file is neither; its head is broken; it has items that no device can hold: Python objects, a
         foreign byte order, numbers of less than a byte.
-    FileError, CaptureError
+    FileError, MissingPackageError, CaptureError
         When executed: as `aiocuda.read`.
 
     Notes
