@@ -60,7 +60,7 @@ test: $(STAMPS)/built $(STAMPS)/test $(STAMPS)/browser
 
 soak: $(STAMPS)/built $(STAMPS)/test
 	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) AIOCUDA_HYPOTHESIS=long $(BIN)/python -m pytest --timeout 0 tests/ordering tests/arrays tests/signature
-	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) AIOCUDA_SOAK_S=$${AIOCUDA_SOAK_S:-600} $(BIN)/python -m pytest -m soak tests/soak tests/cluster
+	@AIOCUDA_DRIVER=$(AIOCUDA_DRIVER) AIOCUDA_SOAK_S=$${AIOCUDA_SOAK_S:-600} $(BIN)/python -m pytest -m soak tests/soak tests/cluster tests/hosts
 
 check: check-python check-format-cpp check-tidy-cpp check-instructions check-cpp check-site
 	@echo "make check: all passed"

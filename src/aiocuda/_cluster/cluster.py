@@ -22,7 +22,7 @@ from aiocuda._cluster.worker import Worker
 from aiocuda._driver import runtime
 from aiocuda._engine.execution import checked_timeout
 from aiocuda._values.given import between
-from aiocuda.errors import ArgumentIndexError
+from aiocuda.errors import ArgumentIndexError, ClusterError, WorkerLostError
 
 __all__ = ["Cluster", "start"]
 
@@ -168,6 +168,8 @@ class Cluster:
         ------
         WorkerLostError
             The process did not begin within the time of `start`.
+        ClusterError
+            It did not, because the machine is gone for Ray, and no other one has so many free GPUs.
         """
         worker = self[number]
         old = worker._process
@@ -175,7 +177,15 @@ class Cluster:
         await in_thread(old.end)
         fresh = await in_thread(self._started, worker.number)
         self._processes[worker.number] = worker._process = fresh
-        await fresh.begin()
+        try:
+            await fresh.begin()
+        except WorkerLostError as error:
+            if await in_thread(ray.has_node, self._reserved, worker.number):
+                raise
+            raise ClusterError(
+                f"worker {worker.number} cannot begin ({error.reason}): the Ray node that it was on is gone, and no "
+                f"other one has {self._gpus} free GPUs; start one with `ray start`, and restart the worker"
+            ) from error
         return worker
 
     def _started(self, number: int) -> WorkerProcess:

@@ -198,4 +198,5 @@ def _told(error: BaseException) -> str:
     said = str(error).strip()
     _, _, detail = said.partition("Worker exit detail: ")
     words = " ".join((detail or said.rpartition("\n")[2]).split())  # else a traceback, which ends with its reason
-    return f"its process has ended; Ray: {words.partition(' Some common causes')[0][:_TOLD_BY_RAY]}"
+    what = "it cannot be reached" if ray.is_unreached(error) else "its process has ended"
+    return f"{what}; Ray: {words.partition(' Some common causes')[0][:_TOLD_BY_RAY]}"

@@ -16,8 +16,9 @@ from typing import Any, Final
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, ClusterError, MissingPackageError
 
 __all__ = [
-    "Actor", "cancel", "dumps", "future_of", "gpus_of_this_process", "is_cancelled", "is_gone", "kill",
-    "node_address", "node_id", "require", "reserve", "start", "start_actor", "stop", "unreserve", "wait_for_room",
+    "Actor", "cancel", "dumps", "future_of", "gpus_of_this_process", "has_node", "is_cancelled", "is_gone",
+    "is_unreached", "kill", "node_address", "node_id", "require", "reserve", "start", "start_actor", "stop",
+    "unreserve", "wait_for_room",
 ]  # fmt: skip
 
 _INSTALL: Final = 'pip install "aiocuda[ray]"'
@@ -96,6 +97,15 @@ def wait_for_room(group: Any, workers: int, gpus: int, timeout_s: float) -> None
         )
 
 
+def has_node(group: Any, bundle: int) -> bool:
+    """Whether there is a node for a place that was reserved. *Blocks*: until Ray's head has answered."""
+    ray = require()
+    from ray.util import placement_group_table
+
+    node = placement_group_table(group)["bundles_to_node_id"].get(bundle)
+    return any(each["Alive"] and each["NodeID"] == node for each in ray.nodes())
+
+
 def unreserve(group: Any) -> None:
     from ray.util.placement_group import remove_placement_group
 
@@ -131,6 +141,11 @@ def cancel(reference: Any) -> None:
 def is_gone(error: BaseException) -> bool:
     """Whether an error says that the process of an actor is gone, or cannot be reached."""
     return isinstance(error, require().exceptions.RayActorError)
+
+
+def is_unreached(error: BaseException) -> bool:
+    """Whether an error says that Ray does not reach an actor, whose process may be there."""
+    return isinstance(error, require().exceptions.ActorUnavailableError)
 
 
 def is_cancelled(error: BaseException) -> bool:
