@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
-from aiocuda._cluster.process import began
+from aiocuda._cluster.process import _told, began
 from aiocuda.cluster import Cluster, ClusterGroup, start
 
 
@@ -28,6 +28,12 @@ async def reduced(group: Any, value: float) -> float:
 async def until_busy(worker: Any, name: str) -> None:
     while name not in repr(worker):
         await anyio.lowlevel.checkpoint()
+
+
+def test_a_worker_that_ray_does_not_reach_is_not_said_to_have_ended():
+    exceptions = pytest.importorskip("ray").exceptions
+    assert _told(exceptions.ActorUnavailableError("no route", None)).startswith("it cannot be reached; Ray: ")
+    assert _told(exceptions.ActorDiedError()).startswith("its process has ended; Ray: ")
 
 
 def test_a_killed_worker_ends_its_awaits_and_the_others_go_on(run, well: Cluster):

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import numpy as np
 import pytest
-from conftest import ANSWERS_WITHIN_S, Program
+from driving import ANSWERS_WITHIN_S, Program
 from two_hosts import ADDRESSES
 
 import aiocuda as ac

@@ -19,6 +19,7 @@ from typing import Final, Self
 
 ADDRESSES: Final = ("10.231.0.1", "10.231.0.2")
 _UNTIL_THE_END: Final = ("sh", "-c", "echo there; cat; :")  # ends with its stdin; reaps what has lost its parent
+_OWN: Final = ("--net", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
 _START_S: Final = 60
 
 
@@ -34,9 +35,6 @@ def why_not() -> str:
     return f"no namespaces can be made: {tried.stderr.strip()}" if tried.returncode else ""
 
 
-_OWN: Final = ("--net", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
-
-
 def _privileges() -> Sequence[str]:
     """Return what makes this user the root of what is made."""
     return () if os.geteuid() == 0 else ("--user", "--map-root-user")
@@ -44,6 +42,8 @@ def _privileges() -> Sequence[str]:
 
 class Namespaces:
     """A process that keeps some, and is ended with them."""
+
+    _kinds: tuple[str, ...] = ("--net",)
 
     def __init__(self, command: Sequence[str], settings: Mapping[str, str]) -> None:
         self._settings = settings
@@ -64,8 +64,6 @@ class Namespaces:
         """Return a command that runs one there."""
         user = () if os.geteuid() == 0 else ("--user", "--preserve-credentials")
         return ["nsenter", "--target", str(self._inside), *user, *self._kinds, *arguments]
-
-    _kinds: tuple[str, ...] = ("--net",)
 
     def run(self, *arguments: str) -> str:
         """Run a command there; return what it says."""
