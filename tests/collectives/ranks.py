@@ -1,6 +1,8 @@
 """Programs of several ranks: a process and a device for each, emulated or not as in this process.
 
-NCCL refuses two ranks that share a GPU. So a program of more ranks than there are GPUs is skipped.
+NCCL refuses two ranks of one host that share a GPU. So where there are fewer GPUs than ranks, each rank has a host of
+its own, as NCCL believes, and they go by the network: a call takes milliseconds then, as the GPU turns to one process
+after the other.
 """
 
 from __future__ import annotations
@@ -14,8 +16,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 import aiocuda as ac
 
@@ -63,20 +63,20 @@ class Ended:
         raise AssertionError(f"nobody said {key!r}: {self}")
 
 
-def device_of(rank: int) -> dict[str, str]:
-    """Return the environment that gives a rank one device, its own."""
+def device_of(rank: int, size: int) -> dict[str, str]:
+    """Return the environment that gives a rank one device, its own where there are enough."""
     if ac.Device(0).is_emulated:
         return {"AIOCUDA_DRIVER": "emulated", "AIOCUDA_EMULATED_DEVICES": "1"}
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(str(each.ordinal) for each in ac.devices())
-    return {"AIOCUDA_DRIVER": "nvidia", "CUDA_VISIBLE_DEVICES": visible.split(",")[rank]}
+    gpus = visible.split(",")
+    given = {"AIOCUDA_DRIVER": "nvidia", "CUDA_VISIBLE_DEVICES": gpus[rank % len(gpus)]}
+    return given if len(gpus) >= size else {**given, "NCCL_HOSTID": f"rank-{rank}", "NCCL_SOCKET_IFNAME": "lo"}
 
 
 def run_ranks(
     program: str, size: int, tmp_path: Path, environment: Mapping[str, str] | None = None, timeout_s: float = 120
 ) -> list[Ended]:
     """Run a program as so many ranks; all must end in time."""
-    if not ac.Device(0).is_emulated and len(ac.devices()) < size:
-        pytest.skip(f"needs a GPU for each of {size} ranks")
     folder = tmp_path / uuid.uuid4().hex
     folder.mkdir()
     path = folder / "program.py"
@@ -87,7 +87,7 @@ def run_ranks(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, **device_of(rank), **(environment or {})},
+            env={**os.environ, **device_of(rank, size), **(environment or {})},
         )
         for rank in range(size)
     ]
