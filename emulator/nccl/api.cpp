@@ -102,26 +102,29 @@ std::string name_of(const char* bytes, std::size_t count) {
 // The first 16 bytes are random; the others are not used.
 std::string name_of(const ncclUniqueId& id) { return name_of(id.internal, 16); }
 
-bool blocks(const ncclConfig_t* config) {
-  if (config == nullptr) return true;
-  if (config->magic != config_magic) {
-    throw Refused{ncclInvalidArgument, "the configuration was not made with NCCL_CONFIG_INITIALIZER"};
-  }
-  if (config->blocking == undefined_number) return true;
-  if (config->blocking != 0 && config->blocking != 1) {
-    throw Refused{ncclInvalidArgument, "blocking is " + std::to_string(config->blocking) + ", and may be 0 or 1"};
-  }
-  return config->blocking == 1;
+bool chosen(int given, const char* name, bool otherwise) {
+  if (given == undefined_number) return otherwise;
+  if (given == 0 || given == 1) return given == 1;
+  throw Refused{ncclInvalidArgument, std::string(name) + " is " + std::to_string(given) + ", and may be 0 or 1"};
 }
 
-void join(ncclComm_t* handle, int ranks, const std::string& name, int rank, CUdevice device, bool blocks) {
+Options options_of(const ncclConfig_t* config) {
+  if (config == nullptr) return {};
+  if (config->magic != config_magic || config->size < sizeof(ncclConfig_t)) {
+    throw Refused{ncclInvalidArgument, "the configuration was not made with NCCL_CONFIG_INITIALIZER"};
+  }
+  return {.blocks = chosen(config->blocking, "blocking", true),
+          .shares = chosen(config->splitShare, "splitShare", false)};
+}
+
+void join(ncclComm_t* handle, int ranks, const std::string& name, int rank, CUdevice device, Options options) {
   if (handle == nullptr) throw Refused{ncclInvalidArgument, "there is no place for the communicator"};
   if (ranks < 1 || ranks > most_ranks || rank < 0 || rank >= ranks) {
     throw Refused{ncclInvalidArgument, "rank " + std::to_string(rank) + " of " + std::to_string(ranks) +
                                            ": ranks are counted from 0, and there are at most " +
                                            std::to_string(most_ranks)};
   }
-  const auto communicator = std::make_shared<Communicator>(name, ranks, rank, device, blocks);
+  const auto communicator = std::make_shared<Communicator>(name, ranks, rank, device, options);
   *handle = add_handle(communicator);
   add_wait(communicator, [communicator = communicator.get()] { return communicator->join(); });
 }
@@ -141,7 +144,7 @@ ncclResult_t without_handle_unless_made(ncclResult_t result, ncclComm_t* handle)
 ncclResult_t join_one(ncclComm_t* handle, int ranks, const ncclUniqueId& id, int rank, const ncclConfig_t* config) {
   if (handle != nullptr) *handle = nullptr;
   const ncclResult_t result =
-      grouped([&] { join(handle, ranks, name_of(id), rank, current_device(), blocks(config)); });
+      grouped([&] { join(handle, ranks, name_of(id), rank, current_device(), options_of(config)); });
   return without_handle_unless_made(result, handle);
 }
 
@@ -258,7 +261,7 @@ NCCL_API ncclResult_t ncclCommInitAll(ncclComm_t* handles, int count, const int*
       }
     }
     for (int rank = 0; rank < count; ++rank) {
-      join(handles + rank, count, name_of(id), rank, devices != nullptr ? devices[rank] : rank, true);
+      join(handles + rank, count, name_of(id), rank, devices != nullptr ? devices[rank] : rank, {});
     }
   });
   for (int rank = 0; rank < count; ++rank) without_handle_unless_made(result, handles + rank);
@@ -271,24 +274,31 @@ NCCL_API ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclC
     const std::shared_ptr<Communicator> parent = usable(handle);
     if (made == nullptr) throw Refused{ncclInvalidArgument, "there is no place for the communicator"};
     if (color < 0 && color != no_color) throw Refused{ncclInvalidArgument, "a colour is not below 0"};
-    const bool waits = config == nullptr || config->blocking == undefined_number ? parent->blocks() : blocks(config);
-    if (!waits) throw Refused{ncclInvalidUsage, "the emulated NCCL splits with a blocking configuration only"};
+    const Options options = config == nullptr ? parent->options() : options_of(config);
+    if (!options.blocks) throw Refused{ncclInvalidUsage, "the emulated NCCL splits off blocking communicators only"};
     const std::uint64_t split = ++parent->splits;
     RankPart& own = parent->segment().own();
     own.color = color;
     own.key = key;
     own.splits.store(split);
     parent->segment().ring();
-    add_wait(parent, [parent, split, color, made]() -> ncclResult_t {
+    add_wait(parent, [parent = parent.get(), split, color, made, options]() -> ncclResult_t {
       const std::vector<int> ranks = members(*parent, split, color);
       if (parent->is_aborted()) return ncclInvalidUsage;
       if (color == no_color) return ncclSuccess;
       const auto place = std::find(ranks.begin(), ranks.end(), parent->rank()) - ranks.begin();
       const std::string name = parent->name() + "-" + std::to_string(split) + "-" + std::to_string(color);
       const auto communicator = std::make_shared<Communicator>(name, static_cast<int>(ranks.size()),
-                                                               static_cast<int>(place), parent->device(), true);
+                                                               static_cast<int>(place), parent->device(), options);
+      parent->add_child(communicator);
+      communicator->begin_progress();
       const ncclResult_t result = communicator->join();
-      if (result == ncclSuccess) *made = add_handle(communicator);
+      communicator->end_progress();
+      if (result == ncclSuccess) {
+        *made = add_handle(communicator);
+      } else {
+        parent->note(result, communicator->last_error());
+      }
       return result;
     });
   });

@@ -18,10 +18,14 @@ std::string in_words(RankState state) {
   }
 }
 
+std::string waits_for_one_that_is_gone(int rank, int other, RankState state) {
+  return "rank " + std::to_string(rank) + " waits for rank " + std::to_string(other) + ", which " + in_words(state);
+}
+
 }  // namespace
 
-Communicator::Communicator(std::string name, int ranks, int rank, CUdevice device, bool blocks)
-    : name_(std::move(name)), ranks_(ranks), rank_(rank), device_(device), blocks_(blocks) {}
+Communicator::Communicator(std::string name, int ranks, int rank, CUdevice device, Options options)
+    : name_(std::move(name)), ranks_(ranks), rank_(rank), device_(device), options_(options) {}
 
 Communicator::~Communicator() {
   if (later_.joinable()) later_.join();
@@ -53,10 +57,6 @@ ncclResult_t Communicator::join() {
   return ncclInvalidUsage;
 }
 
-void Communicator::join_later() {
-  run_later([this] { join(); });
-}
-
 void Communicator::run_later(std::function<void()> function) {
   if (later_.joinable()) later_.join();
   begin_progress();
@@ -64,6 +64,34 @@ void Communicator::run_later(std::function<void()> function) {
     function();
     end_progress();
   });
+}
+
+ncclResult_t Communicator::connect(const std::function<int()>& missing) {
+  while (true) {
+    const std::uint32_t heard = segment_->bell();
+    const int rank = missing();
+    if (rank < 0) return ncclSuccess;
+    if (aborted_.load()) {
+      note(ncclInternalError, "the communicator was aborted while its ranks were connected");
+      return ncclInternalError;
+    }
+    if (is_gone(rank) && missing() == rank) {
+      note(ncclRemoteError, waits_for_one_that_is_gone(rank_, rank, segment_->part(rank).state.load()));
+      return ncclRemoteError;
+    }
+    segment_->wait(heard, between_looks);
+  }
+}
+
+void Communicator::add_child(const std::shared_ptr<Communicator>& child) {
+  if (!options_.shares) return;
+  const std::lock_guard lock(mutex_);
+  sharing_.push_back(child);
+  if (aborted_.load()) child->aborted_.store(true);
+}
+
+bool Communicator::is_gone(int rank) const noexcept {
+  return segment_->part(rank).state.load() != RankState::here || !segment_->is_alive(rank);
 }
 
 ncclResult_t Communicator::state() const {
@@ -90,16 +118,25 @@ void Communicator::end_progress() {
   progress_.notify_all();
 }
 
-void Communicator::abort() noexcept {
+void Communicator::mark_aborted() noexcept {
   aborted_.store(true);
   if (state() != ncclInProgress && segment_) {
     segment_->own().state.store(RankState::aborted);
     segment_->ring();
   }
+  std::vector<std::weak_ptr<Communicator>> sharing;
   {
     const std::lock_guard lock(mutex_);
     progress_.notify_all();
+    sharing = sharing_;
   }
+  for (const std::weak_ptr<Communicator>& each : sharing) {
+    if (const auto child = each.lock()) child->mark_aborted();
+  }
+}
+
+void Communicator::abort() noexcept {
+  mark_aborted();
   if (later_.joinable()) later_.join();
   if (!segment_) return;
   segment_->own().state.store(RankState::aborted);
@@ -145,12 +182,10 @@ bool Communicator::wait(const std::function<int()>& missing, const std::function
     const int rank = missing();
     if (rank < 0) return true;
     if (!was_told && rank != rank_) {
-      const RankState state = segment_->part(rank).state.load();
-      if (state != RankState::here || !segment_->is_alive(rank)) {
+      if (is_gone(rank)) {
         // It may have done it just before it left.
         if (missing() < 0) return true;
-        note(ncclRemoteError, "rank " + std::to_string(rank_) + " waits for rank " + std::to_string(rank) + ", which " +
-                                  in_words(segment_->part(rank).state.load()));
+        note(ncclRemoteError, waits_for_one_that_is_gone(rank_, rank, segment_->part(rank).state.load()));
         was_told = true;
       }
     }

@@ -11,15 +11,22 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "numbers.hpp"
 #include "segment.hpp"
 
 namespace aiocuda::emulator::nccl {
 
+// What a program asks for when it makes a communicator.
+struct Options {
+  bool blocks = true;   // calls that wait for other ranks return when these have come
+  bool shares = false;  // those split off are aborted with this one
+};
+
 class Communicator {
  public:
-  Communicator(std::string name, int ranks, int rank, CUdevice device, bool blocks);
+  Communicator(std::string name, int ranks, int rank, CUdevice device, Options options);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -28,14 +35,21 @@ class Communicator {
   int ranks() const noexcept { return ranks_; }
   int rank() const noexcept { return rank_; }
   CUdevice device() const noexcept { return device_; }
-  bool blocks() const noexcept { return blocks_; }
+  bool blocks() const noexcept { return options_.blocks; }
+  const Options& options() const noexcept { return options_; }
 
   // Takes this rank's place and waits until all ranks have theirs, or one is gone, or abort(). Answers, and notes, how
   // it went. Called once, on any thread.
   ncclResult_t join();
-  // The same on a thread of its own: the state is ncclInProgress until it has ended.
-  void join_later();
+  // Runs something on a thread of its own: the state is ncclInProgress until it has ended.
   void run_later(std::function<void()> function);
+
+  // Waits until nobody is missing: `missing` answers the rank that must call something first, or -1. Ends when that one
+  // is gone, or by abort(). Answers, and notes, how it went.
+  ncclResult_t connect(const std::function<int()>& missing);
+
+  // Notes one that was split off, before it is joined.
+  void add_child(const std::shared_ptr<Communicator>& child);
 
   // Success, ncclInProgress, or the first error noted.
   ncclResult_t state() const;
@@ -76,10 +90,13 @@ class Communicator {
   CUevent last_event = nullptr;
 
  private:
+  bool is_gone(int rank) const noexcept;
+  void mark_aborted() noexcept;
+
   const std::string name_;
   const int ranks_, rank_;
   const CUdevice device_;
-  const bool blocks_;
+  const Options options_;
   std::unique_ptr<Segment> segment_;
   std::atomic<bool> aborted_{false};
   std::atomic<int> in_progress_{0}, work_{0};
@@ -90,6 +107,7 @@ class Communicator {
   std::string message_;
   std::map<int, Operator> operators_;
   int next_operator_ = ncclNumOps;
+  std::vector<std::weak_ptr<Communicator>> sharing_;  // those that are aborted with this one
   std::thread later_;
 };
 

@@ -226,8 +226,42 @@ ncclResult_t wait_for_all(std::vector<Wait>& waits) {
   return worst;
 }
 
+// NCCL connects ranks when they first call a collective, and two when they first send each other something, and keeps
+// the caller until the others have called it, too.
+void add_connection(const Calls& calls, std::vector<Wait>& waits) {
+  struct Other {
+    int rank;
+    const std::atomic<bool>* has_called;
+  };
+  Segment& segment = calls.communicator->segment();
+  std::vector<Other> others;
+  bool is_new = false;
+  if (!calls.collectives.empty()) {
+    is_new = !segment.own().has_called.exchange(true);
+    for (int rank = 0; rank < segment.ranks(); ++rank) others.push_back({rank, &segment.part(rank).has_called});
+  }
+  for (const Message& each : calls.messages) {
+    Channel& channel =
+        each.is_sent ? segment.channel(segment.rank(), each.peer) : segment.channel(each.peer, segment.rank());
+    if (!(each.is_sent ? channel.has_sender : channel.has_receiver).exchange(true)) is_new = true;
+    others.push_back({each.peer, each.is_sent ? &channel.has_receiver : &channel.has_sender});
+  }
+  if (is_new) segment.ring();
+  const auto missing = [others = std::move(others)] {
+    const auto found = std::find_if(others.begin(), others.end(), [](const Other& each) { return !*each.has_called; });
+    return found == others.end() ? -1 : found->rank;
+  };
+  if (missing() < 0) return;
+  waits.push_back({calls.communicator,
+                   [communicator = calls.communicator.get(), missing] { return communicator->connect(missing); }});
+}
+
 ncclResult_t perform(Group&& group) {
   if (group.error != ncclSuccess) return group.error;
+  for (const Calls& each : group.calls) {
+    // One that does not block connects nothing: its calls would have to be put on their streams later.
+    if (each.communicator->blocks()) add_connection(each, group.waits);
+  }
   const ncclResult_t joined = wait_for_all(group.waits);
   if (joined != ncclSuccess && joined != ncclInProgress) return joined;
   try {

@@ -46,12 +46,18 @@ struct ncclUniqueId {
   char internal[128];
 };
 
-// The first fields, which all versions have. Those behind them tune a GPU's links, and mean nothing here.
+// The first fields, which all versions have. Most of them, and all behind them, tune a GPU's links and mean nothing
+// here.
 struct ncclConfig_t {
   std::size_t size;
   unsigned magic;
   unsigned version;
   int blocking;
+  int cgaClusterSize;
+  int minCTAs;
+  int maxCTAs;
+  const char* netName;
+  int splitShare;
 };
 
 inline constexpr unsigned config_magic = 0xcafebeef;

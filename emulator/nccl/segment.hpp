@@ -49,6 +49,7 @@ struct alignas(64) RankPart {
   std::atomic<std::uint64_t> posted;    // its pieces that others may read
   std::atomic<std::uint64_t> consumed;  // the pieces of all others that it has read
   std::atomic<std::uint64_t> splits;    // how often it has split the communicator
+  std::atomic<bool> has_called;         // a collective
   std::int32_t color, key;              // of the last time
   std::int32_t process;                 // that has the rank
   Description described[2];
@@ -57,7 +58,8 @@ struct alignas(64) RankPart {
 // From one rank to another.
 struct alignas(64) Channel {
   std::atomic<std::uint64_t> posted, consumed;
-  std::uint64_t total_bytes[2];  // of the message that the piece in the slot is a part of
+  std::atomic<bool> has_sender, has_receiver;  // that has called
+  std::uint64_t total_bytes[2];                // of the message that the piece in the slot is a part of
 };
 
 class Segment {

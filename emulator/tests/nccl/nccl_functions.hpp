@@ -6,6 +6,7 @@ extern "C" {
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int ranks, ncclUniqueId id, int rank, ncclConfig_t* config);
 ncclResult_t ncclCommInitAll(ncclComm_t* made, int devices, const int* ordinals);
+ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t* made, ncclConfig_t* config);
 ncclResult_t ncclCommAbort(ncclComm_t communicator);
 ncclResult_t ncclCommDestroy(ncclComm_t communicator);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* error);
@@ -22,12 +23,13 @@ ncclResult_t ncclGroupEnd();
 
 namespace nccl_test {
 
-inline ncclConfig_t non_blocking() {
+inline ncclConfig_t config_of(bool blocks, bool shares = false) {
   ncclConfig_t config{};
   config.size = sizeof config;
   config.magic = config_magic;
   config.version = nccl_version;
-  config.blocking = 0;
+  config.blocking = blocks ? 1 : 0;
+  config.splitShare = shares ? 1 : 0;
   return config;
 }
 

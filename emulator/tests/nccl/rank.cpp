@@ -1,4 +1,4 @@
-// Rank 1 of 2: joins the communicator whose id it is given, says so, and waits to be ended.
+// Rank 1 of 2: joins the communicator whose id it is given, says so, calls one collective, and waits to be ended.
 #include <unistd.h>
 
 #include "nccl_functions.hpp"
@@ -12,6 +12,12 @@ int main() {
   if (cuCtxSetCurrent(context) != CUDA_SUCCESS) return 3;
   const ncclResult_t joined = ncclCommInitRankConfig(&communicator, 2, id, 1, nullptr);
   if (write(STDOUT_FILENO, &joined, sizeof joined) != sizeof joined) return 4;
+  CUstream stream = nullptr;
+  CUdeviceptr number = 0;
+  if (cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS || cuMemAlloc(&number, 4) != CUDA_SUCCESS)
+    return 6;
+  auto* const data = reinterpret_cast<void*>(number);
+  if (ncclAllReduce(data, data, 1, ncclInt32, ncclSum, communicator, stream) != ncclSuccess) return 7;
   char end = 0;
   return read(STDIN_FILENO, &end, 1) == 0 ? 0 : 5;
 }

@@ -1,5 +1,6 @@
 // Communicators: several at once, aborts of those that wait, and ranks that die.
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <string>
 #include <thread>
@@ -49,10 +50,19 @@ ncclResult_t state_after(ncclComm_t communicator, ncclResult_t before) {
   return state_of(communicator);
 }
 
-// The ranks of one communicator, blocking as NCCL's are at first, each on a device of this process.
+// The ranks of one communicator, blocking as NCCL's are at first, each on a device of this process. They are connected,
+// so their calls do not wait for each other.
 class Communicators {
  public:
-  Communicators() { REQUIRE_NCCL(ncclCommInitAll(made_.data(), 2, nullptr)); }
+  Communicators(Rank& zero, Rank& one) {
+    REQUIRE_NCCL(ncclCommInitAll(made_.data(), 2, nullptr));
+    REQUIRE_NCCL(ncclGroupStart());
+    REQUIRE_NCCL(zero.all_reduce(made_[0], zero.stream, 1));
+    REQUIRE_NCCL(one.all_reduce(made_[1], one.stream, 1));
+    REQUIRE_NCCL(ncclGroupEnd());
+    CHECK_OK(cuStreamSynchronize(zero.stream));
+    CHECK_OK(cuStreamSynchronize(one.stream));
+  }
   ~Communicators() {
     for (const ncclComm_t each : made_)
       if (each != nullptr) ncclCommDestroy(each);
@@ -70,7 +80,7 @@ class Communicators {
 
 TEST_CASE("communicators of the same devices do not wait for each other") {
   Rank zero(0), one(1);
-  const Communicators first, second;
+  const Communicators first(zero, one), second(zero, one);
   Rank also_zero(0), also_one(1);
   zero.put(1);
   one.put(2);
@@ -96,7 +106,7 @@ TEST_CASE("communicators of the same devices do not wait for each other") {
 
 TEST_CASE("ranks that threads drive add up what each has put, many times, in two communicators") {
   Rank zero(0), one(1);
-  const Communicators first, second;
+  const Communicators first(zero, one), second(zero, one);
   Rank also_zero(0), also_one(1);
   auto drive = [](Rank& rank, ncclComm_t communicator, int value, int* wrong) {
     rank.device.make_current();
@@ -119,7 +129,7 @@ TEST_CASE("ranks that threads drive add up what each has put, many times, in two
 
 TEST_CASE("messages of one group cross") {
   Rank zero(0), one(1);
-  const Communicators made;
+  const Communicators made(zero, one);
   zero.put(1);
   one.put(2);
   auto exchange = [](Rank& rank, ncclComm_t communicator, int peer) {
@@ -139,8 +149,8 @@ TEST_CASE("messages of one group cross") {
 
 TEST_CASE("an abort ends work that waits for another rank, and leaves other work alone") {
   Rank zero(0), one(1);
-  Communicators made;
-  const Communicators other;
+  Communicators made(zero, one);
+  const Communicators other(zero, one);
   zero.put(1);
   CHECK_NCCL(zero.all_reduce(made[0], zero.stream));
   CHECK(cuStreamQuery(zero.stream) == CUDA_ERROR_NOT_READY);
@@ -172,8 +182,8 @@ TEST_CASE("an abort ends work that waits for another rank, and leaves other work
 
 TEST_CASE("an abort ends work that its stream has not come to") {
   Rank zero(0);
-  const Rank one(1);
-  Communicators made;
+  Rank one(1);
+  Communicators made(zero, one);
   zero.put(1);
   zero.device.make_current();
   Gate gate(zero.stream);
@@ -188,7 +198,7 @@ TEST_CASE("an abort ends a rank that waits for others to join") {
   const Device device;
   ncclUniqueId id;
   REQUIRE_NCCL(ncclGetUniqueId(&id));
-  ncclConfig_t config = nccl_test::non_blocking();
+  ncclConfig_t config = nccl_test::config_of(false);
   ncclComm_t alone = nullptr;
   const ncclResult_t begun = ncclCommInitRankConfig(&alone, 2, id, 0, &config);
   CHECK((begun == ncclInProgress || begun == ncclSuccess));
@@ -198,7 +208,7 @@ TEST_CASE("an abort ends a rank that waits for others to join") {
 
 TEST_CASE("ranks that do not call the same are told, and exchange nothing") {
   Rank zero(0), one(1);
-  Communicators made;
+  Communicators made(zero, one);
   one.put(5);
   CHECK_NCCL(zero.all_reduce(made[0], zero.stream));
   CHECK_NCCL(one.all_reduce(made[1], one.stream, 999));
@@ -220,6 +230,8 @@ TEST_CASE("a rank whose process is killed is named, and streams wait until they 
   ncclComm_t communicator = nullptr;
   REQUIRE_NCCL(ncclCommInitRankConfig(&communicator, 2, id, 0, nullptr));
   CHECK(other.answer<ncclResult_t>() == ncclSuccess);
+  CHECK_NCCL(zero.all_reduce(communicator, zero.stream, 1));
+  CHECK_OK(cuStreamSynchronize(zero.stream));
   CHECK_NCCL(zero.all_reduce(communicator, zero.stream));
   CHECK(state_of(communicator) == ncclSuccess);
   kill(other.id(), SIGKILL);
@@ -230,4 +242,134 @@ TEST_CASE("a rank whose process is killed is named, and streams wait until they 
   CHECK_NCCL(ncclCommAbort(communicator));
   CHECK_OK(cuStreamSynchronize(zero.stream));
   CHECK(zero.received.get(0) == 0);
+}
+
+namespace {
+
+// Two ranks of this process that do not block, and of each a communicator that was split off and blocks.
+class Families {
+ public:
+  Families(const Rank& zero, const Rank& one, bool shares) {
+    ncclUniqueId id;
+    ncclConfig_t config = nccl_test::config_of(false, shares), of_child = nccl_test::config_of(true);
+    REQUIRE_NCCL(ncclGetUniqueId(&id));
+    for (int rank = 0; rank < 2; ++rank) {
+      (rank == 0 ? zero : one).device.make_current();
+      const ncclResult_t begun = ncclCommInitRankConfig(&parents_[at(rank)], 2, id, rank, &config);
+      REQUIRE((begun == ncclInProgress || begun == ncclSuccess));
+    }
+    for (const ncclComm_t each : parents_) REQUIRE(state_after(each, ncclInProgress) == ncclSuccess);
+    for (int rank = 0; rank < 2; ++rank) {
+      const ncclResult_t begun = ncclCommSplit(parents_[at(rank)], 0, rank, &children_[at(rank)], &of_child);
+      REQUIRE((begun == ncclInProgress || begun == ncclSuccess));
+    }
+    for (const ncclComm_t each : parents_) REQUIRE(state_after(each, ncclInProgress) == ncclSuccess);
+  }
+  ~Families() {
+    for (const ncclComm_t each : children_) ncclCommAbort(each);
+    for (const ncclComm_t each : parents_) ncclCommAbort(each);
+  }
+  Families(const Families&) = delete;
+  Families& operator=(const Families&) = delete;
+  ncclComm_t operator[](std::size_t rank) const { return children_[rank]; }
+  void abort_parent(std::size_t rank) { CHECK_NCCL(ncclCommAbort(std::exchange(parents_[rank], nullptr))); }
+
+ private:
+  static std::size_t at(int rank) { return static_cast<std::size_t>(rank); }
+  std::array<ncclComm_t, 2> parents_{}, children_{};
+};
+
+}  // namespace
+
+TEST_CASE("a first call keeps its caller until the other rank has called, too") {
+  Rank zero(0), one(1);
+  const Families made(zero, one, true);
+  zero.put(1);
+  one.put(2);
+  std::atomic<bool> has_returned = false;
+  ncclResult_t first = ncclInProgress;
+  {
+    const std::jthread calls([&] {
+      first = zero.all_reduce(made[0], zero.stream);
+      has_returned = true;
+    });
+    CHECK(cuStreamQuery(zero.stream) == CUDA_SUCCESS);
+    CHECK_FALSE(has_returned);
+    CHECK_NCCL(one.all_reduce(made[1], one.stream));
+  }
+  CHECK(first == ncclSuccess);
+  zero.device.make_current();
+  CHECK_OK(cuStreamSynchronize(zero.stream));
+  CHECK(zero.received.get(0) == 3);
+  CHECK_NCCL(zero.all_reduce(made[0], zero.stream));  // which does not wait
+  CHECK_NCCL(one.all_reduce(made[1], one.stream));
+  CHECK_OK(cuStreamSynchronize(one.stream));
+}
+
+TEST_CASE("an abort of a communicator reaches a call of one that shares its resources") {
+  Rank zero(0);
+  const Rank one(1);
+  Families made(zero, one, true);
+  ncclResult_t first = ncclSuccess;
+  {
+    const std::jthread calls([&] { first = zero.all_reduce(made[0], zero.stream); });
+    made.abort_parent(0);
+  }
+  CHECK(first == ncclInternalError);
+  CHECK(cuStreamQuery(zero.stream) == CUDA_SUCCESS);
+  // The other rank is told when it waits for the one that has aborted.
+  made.abort_parent(1);
+}
+
+TEST_CASE("an abort of a communicator leaves one alone that shares nothing") {
+  Rank zero(0), one(1);
+  Families made(zero, one, false);
+  made.abort_parent(0);
+  zero.put(1);
+  one.put(2);
+  ncclResult_t first = ncclInProgress;
+  {
+    const std::jthread calls([&] { first = zero.all_reduce(made[0], zero.stream); });
+    CHECK_NCCL(one.all_reduce(made[1], one.stream));
+  }
+  CHECK(first == ncclSuccess);
+  CHECK_OK(cuStreamSynchronize(one.stream));
+  CHECK(one.received.get(0) == 3);
+}
+
+TEST_CASE("two that first send each other something wait for each other, and for nobody else") {
+  Rank zero(0), one(1);
+  const Families made(zero, one, true);
+  zero.put(7);
+  ncclResult_t sent = ncclInProgress;
+  {
+    const std::jthread sends([&] {
+      zero.device.make_current();
+      sent = ncclSend(zero.sent.data(), Rank::count, ncclInt32, 1, made[0], zero.stream);
+    });
+    one.device.make_current();
+    CHECK_NCCL(ncclRecv(one.received.data(), Rank::count, ncclInt32, 0, made[1], one.stream));
+  }
+  CHECK(sent == ncclSuccess);
+  CHECK_OK(cuStreamSynchronize(one.stream));
+  CHECK(one.received.get(999) == 7);
+}
+
+TEST_CASE("a first call whose other rank is killed is an error") {
+  ncclUniqueId id;
+  REQUIRE_NCCL(ncclGetUniqueId(&id));
+  OtherProcess other(nullptr);
+  other.give(id);
+  Rank zero(0);
+  ncclComm_t communicator = nullptr;
+  REQUIRE_NCCL(ncclCommInitRankConfig(&communicator, 2, id, 0, nullptr));
+  CHECK(other.answer<ncclResult_t>() == ncclSuccess);
+  kill(other.id(), SIGKILL);
+  CHECK(other.end() == -1);
+  // It may have called before it was killed. Then the call that was put on the stream fails.
+  const ncclResult_t called = zero.all_reduce(communicator, zero.stream);
+  CHECK((called == ncclSuccess || called == ncclRemoteError));
+  CHECK(state_after(communicator, ncclSuccess) == ncclRemoteError);
+  CHECK_NCCL(ncclCommAbort(communicator));
+  CHECK_OK(cuStreamSynchronize(zero.stream));
 }
