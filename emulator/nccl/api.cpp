@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <set>
+#include <string_view>
 #include <unordered_map>
 
 #include "group.hpp"
@@ -117,6 +119,15 @@ Options options_of(const ncclConfig_t* config) {
           .shares = chosen(config->splitShare, "splitShare", false)};
 }
 
+// As NVIDIA's NCCL: the limit becomes what its kernels need, even if that is less than it was.
+void set_stack_if_asked(CUdevice device) {
+  constexpr std::size_t stack_bytes = 512;
+  const char* asked = std::getenv("NCCL_SET_STACK_SIZE");
+  if (asked == nullptr || std::string_view(asked) != "1") return;
+  const OnDevice current(device);
+  check(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, stack_bytes), "cuCtxSetLimit");
+}
+
 void join(ncclComm_t* handle, int ranks, const std::string& name, int rank, CUdevice device, Options options) {
   if (handle == nullptr) throw Refused{ncclInvalidArgument, "there is no place for the communicator"};
   if (ranks < 1 || ranks > most_ranks || rank < 0 || rank >= ranks) {
@@ -124,6 +135,7 @@ void join(ncclComm_t* handle, int ranks, const std::string& name, int rank, CUde
                                            ": ranks are counted from 0, and there are at most " +
                                            std::to_string(most_ranks)};
   }
+  set_stack_if_asked(device);
   const auto communicator = std::make_shared<Communicator>(name, ranks, rank, device, options);
   *handle = add_handle(communicator);
   add_wait(communicator, [communicator = communicator.get()] { return communicator->join(); });

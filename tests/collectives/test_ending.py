@@ -32,7 +32,7 @@ def test_an_exit_waits_for_what_ends(in_process):
 
 
 class Stuck:
-    """A communicator whose abort waits for its stream, as NCCL does where a launch is under way."""
+    """Communicators whose abort waits for its stream, as NCCL does where a launch is under way."""
 
     def __init__(self) -> None:
         self.goes_on = threading.Event()
@@ -45,7 +45,7 @@ class Stuck:
 
 def test_an_abort_lets_streams_go_on_that_it_waits_for():
     stuck = Stuck()
-    ending.abort(cast("Any", [stuck]), stuck.goes_on.set)
+    ending.abort(cast("Any", stuck), stuck.goes_on.set)
     assert stuck.has_ended.is_set()
 
 
@@ -56,5 +56,5 @@ def test_streams_go_on_where_nothing_can_be_aborted_any_more(monkeypatch):
     monkeypatch.setattr(ending, "end_later", refused)
     stuck = Stuck()
     with pytest.raises(RuntimeError, match="new thread"):
-        ending.abort(cast("Any", [stuck]), stuck.goes_on.set)
+        ending.abort(cast("Any", stuck), stuck.goes_on.set)
     assert stuck.goes_on.is_set()

@@ -36,14 +36,14 @@ def arrays(value: float) -> list[Any]:
 def test_a_call_that_an_abort_overtakes_is_not_well(group, monkeypatch):
     """The group fails when the call has been let through, and NCCL is told when the call is on the stream."""
     has_failed, is_submitted = threading.Event(), threading.Event()
-    add, abort, launch = Watch.add, nccl.Communicator.abort, nccl.launch
+    add, abort, launch = Watch.add, nccl.Communicators.abort, nccl.Communicators.launch
 
     def overtaken(self: Watch, flight: Any) -> Any:
         threading.Thread(target=group.abort, daemon=True).start()
         assert has_failed.wait(TIMEOUT_S)
         return add(self, flight)
 
-    def late(self: nccl.Communicator) -> None:
+    def late(self: nccl.Communicators) -> None:
         has_failed.set()
         assert is_submitted.wait(TIMEOUT_S)
         abort(self)
@@ -53,8 +53,8 @@ def test_a_call_that_an_abort_overtakes_is_not_well(group, monkeypatch):
         is_submitted.set()
 
     monkeypatch.setattr(Watch, "add", overtaken)
-    monkeypatch.setattr(nccl.Communicator, "abort", late)
-    monkeypatch.setattr(nccl, "launch", launched)
+    monkeypatch.setattr(nccl.Communicators, "abort", late)
+    monkeypatch.setattr(nccl.Communicators, "launch", launched)
     x = arrays(1)
     try:
         with pytest.raises(CollectiveError, match="abort"):
@@ -67,13 +67,13 @@ def test_a_call_that_an_abort_overtakes_is_not_well(group, monkeypatch):
 def test_an_abort_does_not_wait_long_for_nccl(group, monkeypatch):
     """NCCL may wait for a stream whose work waits for the thread that aborts."""
     may_end = threading.Event()
-    end = nccl.Communicator._end
+    abort = nccl.Communicators.abort
 
-    def stuck(self: nccl.Communicator, function: str) -> None:
+    def stuck(self: nccl.Communicators) -> None:
         may_end.wait()
-        end(self, function)
+        abort(self)
 
-    monkeypatch.setattr(nccl.Communicator, "_end", stuck)
+    monkeypatch.setattr(nccl.Communicators, "abort", stuck)
     aborts = threading.Thread(target=lambda: (group.abort(), group.close()), daemon=True)
     aborts.start()
     aborts.join(TIMEOUT_S)
@@ -82,7 +82,7 @@ def test_an_abort_does_not_wait_long_for_nccl(group, monkeypatch):
     assert is_over
 
 
-def test_a_communicator_that_is_being_aborted_can_be_asked(monkeypatch):
+def test_communicators_that_are_being_aborted_can_be_asked(monkeypatch):
     """NCCL's abort may take long: it holds no lock that others wait for."""
     is_in, may_end = threading.Event(), threading.Event()
 
@@ -93,19 +93,20 @@ def test_a_communicator_that_is_being_aborted_can_be_asked(monkeypatch):
             assert may_end.wait(TIMEOUT_S)
 
     monkeypatch.setattr(nccl, "_bindings", Bindings)
-    communicator = nccl.Communicator(None, threading.RLock())
-    aborts = threading.Thread(target=communicator.abort)
+    communicators = nccl.Communicators([0], [0], 1)
+    communicators._roots.append(None)
+    aborts = threading.Thread(target=communicators.abort)
     aborts.start()
     assert is_in.wait(TIMEOUT_S)
     asked: list[str | None] = []
-    asks = threading.Thread(target=lambda: asked.append(communicator.state()), daemon=True)
+    asks = threading.Thread(target=lambda: asked.append(communicators.state()), daemon=True)
     asks.start()
     asks.join(5)
     may_end.set()
     aborts.join()
     asks.join()
-    assert asked == ["the communicator was aborted"]
-    communicator.destroy()  # nothing more is asked of NCCL
+    assert asked == ["the communicators were aborted"]
+    communicators.destroy()  # nothing more is asked of NCCL
 
 
 def test_one_that_is_dropped_leaves_those_before_it_in_order(group):
@@ -150,13 +151,13 @@ def test_in_place_as_nccl_has_it_gives_what_apart_gives(group):
 def test_a_new_group_has_done_everything_once(monkeypatch):
     """So NCCL connects no ranks later, in a call that may be a loop's."""
     functions: list[list[str]] = []
-    launch = nccl.launch
+    launch = nccl.Communicators.launch
 
-    def launched(calls: Any, give_up: Any) -> None:
-        functions.append([each.function for each in calls[0][2]])
-        launch(calls, give_up)
+    def launched(self: nccl.Communicators, streams: Any, calls: Any) -> None:
+        functions.append([each.function for each in calls[0]])
+        launch(self, streams, calls)
 
-    monkeypatch.setattr(nccl, "launch", launched)
+    monkeypatch.setattr(nccl.Communicators, "launch", launched)
     with Group.local([0, 1]):
         pass
     kinds = ["all_reduce", "reduce", "reduce_scatter", "all_gather", "broadcast", "allto_all"]

@@ -158,9 +158,11 @@ def test_a_rank_that_is_killed_is_an_error_of_the_others(tmp_path):
         RANK
         + """
 communicator = nc.Communicator.init(size, rank, uid)
+x = ac.ones(10).sync()
+communicator.allreduce(x, x, nc.SUM, stream=stream)  # the first call keeps its caller until all ranks have come
+stream.synchronize().sync(60)
 if rank == 1:
     os.kill(os.getpid(), signal.SIGKILL)
-x = ac.ones(10).sync()
 communicator.allreduce(x, x, nc.SUM, stream=stream)
 while int(communicator.get_async_error()) == 0:
     time.sleep(0.005)

@@ -132,16 +132,28 @@ def test_ranks_that_do_not_do_the_same_are_told_what_both_do(tmp_path, calls, wo
 
 
 KILLED = """
-g = group(GROUP)
+g = group()
 x = ac.ones(10).sync()
+
+def die_behind(*names):
+    if rank == 1:
+        for each in names:
+            wait_for(each)
+        os.kill(os.getpid(), signal.SIGKILL)
+
 async def main():
-    BEFORE
+    if WHEN == "in":  # the others have called it
+        die_behind("called0")
     made = g.all_reduce(x)
+    tell(f"built{rank}")
+    if WHEN == "before":  # nobody has called it
+        die_behind("built0", "built2")
     after = ac.to_host(made)
-    future = after.submit() if WHEN != "before" else after
-    WITHIN
+    if WHEN == "in":
+        after = after.submit()
+        tell(f"called{rank}")
     say(waits=g.waits_for())
-    for each in (made, future):
+    for each in (made, after):
         try:
             await each
             say(error="none")
@@ -153,23 +165,9 @@ g.close()
 """
 
 
-def killed(when: str) -> str:
-    kill = "if rank == 1: os.kill(os.getpid(), signal.SIGKILL)"
-    program = KILLED.replace("WHEN", repr(when)).replace("GROUP", "")
-    program = program.replace("BEFORE", kill if when == "before" else "pass")
-    # In: the other ranks have called it, and this one has not.
-    in_it = "if rank == 1: wait_for('called'); os.kill(os.getpid(), signal.SIGKILL)"
-    program = program.replace(
-        "made = g.all_reduce(x)\n", (in_it if when == "in" else "pass") + "\n    made = g.all_reduce(x)\n"
-    )
-    return program.replace(
-        "WITHIN", "tell(f'called') if rank == 0 and WHEN == 'in' else None".replace("WHEN", repr(when))
-    )
-
-
 @pytest.mark.parametrize("when", ["before", "in"])
 def test_a_rank_that_is_killed_ends_the_awaits_of_all_others(tmp_path, when):
-    ends = run_ranks(killed(when), 3, tmp_path)
+    ends = run_ranks(KILLED.replace("WHEN", repr(when)), 3, tmp_path)
     for rank in (0, 2):
         assert ends[rank].status == 0, ends[rank]
         said = [each["error"] for each in ends[rank].said if "error" in each]

@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 
 from aiocuda import _native
 from aiocuda._collective.ending import abort
+from aiocuda._collective.first_call import call_while
 from aiocuda._collective.watch import Flight, Watch
 from aiocuda._devices.device import Stream
 from aiocuda._driver import nccl
@@ -60,8 +61,8 @@ class Link:
         self._events = _native.StreamEvents(device)
         self._lock = threading.Lock()
         self._reason = ""  # why it has ended
-        self._give_up: Callable[[], str | None] = lambda: self._reason or None
-        self._communicators = nccl.connect([device], [0 if sends else 1], 2, identity, _MOST_BLOCKS)
+        self._communicators = nccl.Communicators([device], [0 if sends else 1], 2, _MOST_BLOCKS)
+        self._identity = identity
         self._watch = Watch(self._communicators, self._events, failed)
 
     @property
@@ -84,16 +85,17 @@ class Link:
         Raises
         ------
         CollectiveError
-            The other end has not come, NCCL does not connect the two, or the link has ended.
+            The other end has not come, NCCL does not connect the two, or the link has ended. End it then.
         """
         deadline = time.monotonic() + timeout_s
-        self._give_up = lambda: self._reason or give_up() or (_LATE if time.monotonic() > deadline else None)
-        for each in self._communicators:
-            each.wait_until_ready(self._give_up)
+
+        def reason() -> str | None:
+            return self._reason or give_up() or (_LATE if time.monotonic() > deadline else None)
+
+        self._communicators.join(self._identity, reason)
         token = zeros(1, "uint8", device=self.stream.device).on(self.stream).sync()
         made = self._operation([token], "the first transfer")
-        made.submit()
-        self._give_up = lambda: self._reason or None
+        call_while(made.submit, reason)
         return cast("DeviceOp[Any]", made)
 
     def transfer(self, arrays: Sequence[Any], words: str) -> None:
@@ -133,8 +135,7 @@ class Link:
             raise CollectiveError(f"the link has ended: {self._reason}")
         try:
             calls = [self._call(each) for each in arrays]
-            launched = (self._communicators[0], stream.handle, [each for each in calls if each.count > 0])
-            nccl.launch([launched], self._give_up)
+            self._communicators.launch([stream.handle], [[each for each in calls if each.count > 0]])
             flight.event = self._events.record(stream.handle)
         except BaseException as error:
             self.end(f"{words} could not be submitted: {error}")  # a part of it may have been

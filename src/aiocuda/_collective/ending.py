@@ -7,14 +7,13 @@ seconds.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Final
 
-from aiocuda._driver.nccl import Communicator
+from aiocuda._driver.nccl import Communicators
 
 __all__ = ["abort", "destroy", "end_later"]
 
@@ -55,7 +54,7 @@ def end_later(end: Callable[[], object], name: str) -> threading.Event:
     return has_ended
 
 
-def abort(communicators: Sequence[Communicator], let_go: Callable[[], object] = lambda: None) -> None:
+def abort(communicators: Communicators, let_go: Callable[[], object] = lambda: None) -> None:
     """Abort communicators. *Blocks*: for a second at most.
 
     NCCL marks a communicator first, so that its kernels end. Then it may wait for them, and for what their streams wait
@@ -64,23 +63,17 @@ def abort(communicators: Sequence[Communicator], let_go: Callable[[], object] = 
     launch.
     """
     try:
-        has_ended = end_later(lambda: _each(communicator.abort for communicator in communicators), "aiocuda-abort")
+        has_ended = end_later(communicators.abort, "aiocuda-abort")
         has_ended.wait(_MARKED_S)
     finally:
         let_go()
     has_ended.wait(_WAIT_S)
 
 
-def destroy(communicators: Sequence[Communicator]) -> None:
+def destroy(communicators: Communicators) -> None:
     """Destroy communicators whose calls have all ended. *Blocks*: for a second at most.
 
     NCCL keeps a rank until the other ranks on its host destroy theirs, too, because they may still write into its
     memory. They may never do it, so NCCL gets a thread.
     """
-    end_later(lambda: _each(communicator.destroy for communicator in communicators), "aiocuda-destroy").wait(_WAIT_S)
-
-
-def _each(ends: Iterable[Callable[[], object]]) -> None:
-    for end in ends:
-        with contextlib.suppress(RuntimeError):
-            end()
+    end_later(communicators.destroy, "aiocuda-destroy").wait(_WAIT_S)

@@ -85,8 +85,7 @@ class Group:
         self._members = Members(devices, ranks, size, identity, place, timeout_s)
         self._builder = Builder(self._members)
         try:
-            self._members.wait_until_ready(deadline)
-            self._builder.connection().sync(max(deadline - time.monotonic(), 0.001))
+            self._members.wait_until_ready(lambda: self._builder.connection().sync(), deadline)
         except BaseException as error:
             self._members.fail(f"the group was not made: {error}")
             self._members.close(0)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from aiocuda import _native
 from aiocuda._collective.calls import Call, Part
 from aiocuda._collective.ending import abort, destroy
+from aiocuda._collective.first_call import call_while
 from aiocuda._collective.meeting import Place
 from aiocuda._collective.others import Others, Promise
 from aiocuda._collective.preparing import Prepared, prepared
@@ -65,23 +66,21 @@ class Members:
         self._error: CollectiveError | None = None
         self._has_failed = threading.Event()
         self._is_closing = self._is_closed = False
-        self._communicators: list[nccl.Communicator] = []
+        self._communicators = nccl.Communicators(devices, ranks, size)
+        self._identity = identity
         self._watch: Watch | None = None
         self._is_aborting = False
         self._others: Others | None = None  # it may fail before it is made
         if place is not None:
             self._others = Others(place, ranks[0], size, devices[0], self.fail, timeout_s)
-        try:
-            self._communicators = nccl.connect(devices, ranks, size, identity)
-        except BaseException:
-            if self._others is not None:
-                self._others.leave(in_peace=False)
-            raise
         looked = self._others.look if self._others is not None else None
         self._watch = Watch(self._communicators, self._events[0], self._nccl_has_failed, looked)
 
-    def wait_until_ready(self, deadline: float) -> None:
-        """Wait until all ranks have joined; `deadline` is a time of `time.monotonic`."""
+    def wait_until_ready(self, connect: Callable[[], object], deadline: float) -> None:
+        """Wait until all ranks have joined and made a first call.
+
+        `connect` makes that call, and returns when it has ended. `deadline` is a time of `time.monotonic`.
+        """
 
         def give_up() -> str | None:
             if self._error is not None:
@@ -93,14 +92,14 @@ class Members:
                 )
             return None
 
-        for each in self._communicators:
-            try:
-                each.wait_until_ready(give_up)
-            except CollectiveError as error:
-                self._wait_for_reason()
-                if self._error is None:
-                    raise
-                raise CollectiveError(*self._error.args) from error
+        try:
+            self._communicators.join(self._identity, give_up)
+            call_while(connect, give_up)
+        except CollectiveError as error:
+            self._wait_for_reason()
+            if self._error is None:
+                raise
+            raise CollectiveError(*self._error.args) from error
 
     def _nccl_has_failed(self, said: str) -> None:
         self._wait_for_reason()
@@ -272,9 +271,8 @@ class Members:
                 self._others.agree(first, promise, words)
             for handle in handles[1:]:
                 self._events[0].order(handle, first)
-            launched = list(zip(self._communicators, handles, calls, strict=True))
             try:
-                nccl.launch(launched, lambda: None if self._error is None else str(self._error))
+                self._communicators.launch(handles, calls)
             finally:
                 for events, handle in zip(self._events[1:], handles[1:], strict=True):
                     events.order(first, handle)
@@ -318,8 +316,7 @@ class Members:
     def _abort_ranks(self) -> None:
         let_go = self._others.let_go if self._others is not None else lambda: None
         with self._lock:
-            is_first = not self._is_aborting and bool(self._communicators)
-            self._is_aborting = self._is_aborting or is_first
+            is_first, self._is_aborting = not self._is_aborting, True
         if is_first:
             abort(self._communicators, let_go)
         else:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from aiocuda import _native
-from aiocuda._driver.nccl import Communicator
+from aiocuda._driver.nccl import Communicators
 
 __all__ = ["Flight", "Watch"]
 
@@ -52,7 +52,7 @@ class Watch:
 
     def __init__(
         self,
-        communicators: Sequence[Communicator],
+        communicators: Communicators,
         events: _native.StreamEvents,
         failed: Callable[[str], object],
         looked: Callable[[], object] | None = None,
@@ -121,11 +121,9 @@ class Watch:
                     self._changed.wait()
                 if self._is_closed:
                     return
-            for each in self._communicators:
-                state = each.state()
-                if state:
-                    self._failed(state)
-                    return
+            if state := self._communicators.state():
+                self._failed(state)
+                return
             self.settle()
             if self._looked is not None:
                 self._looked()

@@ -1,8 +1,12 @@
 """NCCL, through the bindings of nccl4py; the only importer of that.
 
-Always true: communicators do not block. A call that waits for other ranks returns at once, and its state is asked for,
-so that another thread can abort it. Nothing is asked of one that was aborted. The calls of one launch stand in one NCCL
-group, which is ended whatever happens.
+A rank has two communicators. It joins by a root, which does not block, so that another thread can abort it at any time.
+Its calls go by a child of that, which blocks: NCCL launches them on the thread that calls. For one that does not block
+it has a thread of its own, which takes longer. The two share the mark of an abort, so an abort of the root frees a
+thread that a call of the child holds.
+
+Always true: nothing is asked of one that was aborted. The calls of one launch stand in one NCCL group, which is ended
+whatever happens.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,11 +22,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from aiocuda import _native
-from aiocuda._driver import runtime
+from aiocuda._driver import context_limits, runtime
 from aiocuda.errors import CollectiveError, DriverError, MissingPackageError
 
 __all__ = [
-    "DTYPES", "OPS", "Communicator", "NcclCall", "connect", "is_installed", "launch", "lock_pages", "new_id",
+    "DTYPES", "OPS", "Communicators", "NcclCall", "is_installed", "lock_pages", "new_id",
 ]  # fmt: skip
 
 _INSTALL: Final = 'pip install "aiocuda[nccl]"'
@@ -44,8 +49,9 @@ DTYPES: Final = {
 OPS: Final = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 
 _IN_PROGRESS: Final = 7
-_SOON_S: Final = 0.0005  # NCCL launches on a thread of its own, which takes some 50 us
 _BETWEEN_LOOKS_S: Final = 0.0005
+_STACK: Final = "stack_bytes"
+_ABORTED: Final = "the communicators were aborted"
 
 
 @functools.cache
@@ -58,6 +64,9 @@ def _bindings() -> Any:
         nccl4py or NCCL is not installed.
     """
     runtime.driver_info()  # the driver is chosen first, and with the emulated one its NCCL
+    # A launch that is the first to need so much stack waits until its device is idle, and the device may wait for other
+    # ranks. So NCCL is to have the stack of all its kernels from the beginning; it reads this when it is first used.
+    os.environ.setdefault("NCCL_SET_STACK_SIZE", "1")
     try:
         from nccl.bindings import nccl
     except ImportError as error:
@@ -103,80 +112,158 @@ class NcclCall:
     more: tuple[int, ...]
 
 
-class Communicator:
-    """One rank's place in a group of ranks, on one device. Those of one process have one lock, held for each call."""
+class Communicators:
+    """The places of the ranks of this process among all ranks of a group; each is on a device of its own.
 
-    def __init__(self, handle: Any, lock: threading.RLock) -> None:
-        self._handle = handle
-        self.lock = lock
+    Parameters
+    ----------
+    devices, ranks
+        The ordinals of the devices, and the rank of each.
+    size
+        How many ranks there are.
+    most_blocks
+        How many blocks NCCL's kernels have at most; None: as NCCL thinks best.
+    """
+
+    def __init__(self, devices: Sequence[int], ranks: Sequence[int], size: int, most_blocks: int | None = None) -> None:
+        self._devices, self._ranks, self._size = devices, ranks, size
+        self._most_blocks = most_blocks
+        self._roots: list[Any] = []
+        self._children: list[Any] = []  # NCCL writes their handles when they are made
+        self._have_joined = False
+        self._launching = threading.Lock()
+        self._asking = threading.Lock()  # not that of launches: NCCL may hold one of them for long
         self._is_over = False
+
+    def join(self, identity: bytes, give_up: Callable[[], str | None]) -> None:
+        """Connect them with all other ranks, and wait until these have joined, too; then there can be launches.
+
+        Parameters
+        ----------
+        identity
+            What `new_id` gave, in one of the processes.
+        give_up
+            Why to wait no longer; None: to wait on.
+
+        Raises
+        ------
+        CollectiveError
+            NCCL does not connect the ranks, they were aborted, or `give_up` says so.
+        """
+        bindings = _bindings()
+        stacks = [context_limits.limit(each, _STACK) or 0 for each in self._devices]
+        config = self._config(blocking=False)
+        given = bytearray(identity)  # the binding takes no bytes
+        with self._beginning(), _group(bindings):
+            for device, rank in zip(self._devices, self._ranks, strict=True):
+                with runtime.context_of(device):
+                    self._roots.append(bindings.comm_init_rank_scalable(self._size, rank, 1, given, config.ptr))
+        self._wait_for_roots(give_up)
+        for device, stack in zip(self._devices, stacks, strict=True):
+            if stack > (context_limits.limit(device, _STACK) or 0):  # NCCL has set its own
+                context_limits.set_limit(device, _STACK, stack)
+        config = self._config(blocking=True)
+        with self._beginning(), _group(bindings):
+            for root, rank in zip(self._roots, self._ranks, strict=True):
+                self._children.append(bindings.comm_split(root, 0, rank, config.ptr))
+        self._wait_for_roots(give_up)
+        self._have_joined = True
 
     def state(self) -> str | None:
         """Return None where all is well, an empty text while something goes on, else what is wrong."""
-        with self.lock:
+        with self._asking:
             if self._is_over:
-                return "the communicator was aborted"
-            bindings = _bindings()
-            result = int(bindings.comm_get_async_error(self._handle))
-            if result == 0:
-                return None
-            if result == _IN_PROGRESS:
-                return ""
-            said = bindings.get_last_error(self._handle)
-            return str(said).strip() or str(bindings.get_error_string(result))
+                return _ABORTED
+            states = map(_state_of, self._children if self._have_joined else self._roots)
+            return max((each for each in states if each is not None), default=None)  # what is wrong comes first
 
-    def wait_until_ready(self, give_up: Callable[[], str | None]) -> None:
-        """Wait until what was called has been done. `give_up`: why to wait no longer."""
-        soon = time.monotonic() + _SOON_S
+    def launch(self, streams: Sequence[int], calls: Sequence[Sequence[NcclCall]]) -> None:
+        """Put calls on streams: for each rank a stream's handle, and what is called there.
+
+        *Blocks*: NCCL connects ranks for a way of working together when they first need it, and keeps the caller until
+        all of them have come, or until `abort`.
+
+        Raises
+        ------
+        CollectiveError
+            The ranks were aborted before.
+        RuntimeError
+            NCCL refuses a call, or the ranks are aborted meanwhile.
+        """
+        bindings = _bindings()
+        with _native.RelaxedCaptures(), self._launching:
+            if self._is_over:
+                raise CollectiveError(_ABORTED)
+            with _group(bindings):
+                for communicator, stream, of_one in zip(self._children, streams, calls, strict=True):
+                    for call in of_one:
+                        addresses = [each for each in (call.send, call.receive) if each is not None]
+                        function = getattr(bindings, call.function)
+                        function(*addresses, call.count, call.dtype, *call.more, communicator, stream)
+
+    def abort(self) -> None:
+        """Have NCCL end what is under way, and let go of the ranks. *Blocks*: maybe for as long as a device is held."""
+        if self._end():
+            bindings = _bindings()
+            # Roots first, and without the lock: that frees a launch.
+            _each(bindings.comm_abort, self._roots)
+            with self._launching:
+                _each(bindings.comm_abort, [each for each in self._children if each.handle])
+
+    def destroy(self) -> None:
+        """Let go of the ranks, whose calls have all ended. *Blocks*: until others on this host do the same."""
+        if self._end():
+            bindings = _bindings()
+            with self._launching:
+                _each(bindings.comm_destroy, self._children)
+                _each(bindings.comm_destroy, self._roots)
+
+    def _end(self) -> bool:
+        """Have nobody ask NCCL anything more; return whether that is new."""
+        with self._asking:
+            is_new, self._is_over = not self._is_over, True
+        return is_new
+
+    @contextlib.contextmanager
+    def _beginning(self) -> Iterator[None]:
+        with self._asking:
+            if self._is_over:
+                raise CollectiveError(_ABORTED)
+            yield
+
+    def _wait_for_roots(self, give_up: Callable[[], str | None]) -> None:
         while (state := self.state()) == "":
             if (reason := give_up()) is not None:
                 raise CollectiveError(reason)
-            time.sleep(0 if time.monotonic() < soon else _BETWEEN_LOOKS_S)
+            time.sleep(_BETWEEN_LOOKS_S)
         if state is not None:
             raise CollectiveError(f"NCCL: {state}")
 
-    def call(self, call: NcclCall, stream: int) -> None:
-        if self._is_over:
-            raise CollectiveError("the communicator was aborted")
-        function = getattr(_bindings(), call.function)
-        addresses = [each for each in (call.send, call.receive) if each is not None]
-        function(*addresses, call.count, call.dtype, *call.more, self._handle, stream)
-
-    def abort(self) -> None:
-        self._end("comm_abort")
-
-    def destroy(self) -> None:
-        self._end("comm_destroy")
-
-    def _end(self, function: str) -> None:
-        with self.lock:
-            if self._is_over:
-                return
-            self._is_over = True  # so nobody else uses it any more, and nobody waits for what may wait for a device
-        getattr(_bindings(), function)(self._handle)
+    def _config(self, *, blocking: bool) -> Any:
+        config = _bindings().Config()
+        config.blocking = int(blocking)
+        config.split_share = 1
+        if self._most_blocks is not None:
+            config.max_ctas = self._most_blocks
+        return config
 
 
-def connect(
-    devices: Sequence[int], ranks: Sequence[int], size: int, identity: bytes, most_blocks: int | None = None
-) -> list[Communicator]:
-    """Begin to connect ranks of this process with all others; one rank for each device.
-
-    `most_blocks`: how many blocks NCCL's kernels have at most; None: as NCCL thinks best.
-    """
+def _state_of(communicator: Any) -> str | None:
+    """Return None where all is well, an empty text while something goes on, else what is wrong."""
     bindings = _bindings()
-    config = bindings.Config()
-    config.blocking = 0
-    if most_blocks is not None:
-        config.max_ctas = most_blocks
-    made = []
-    lock = threading.RLock()
-    given = bytearray(identity)  # the binding takes no bytes
-    with _group(bindings):
-        for device, rank in zip(devices, ranks, strict=True):
-            with runtime.context_of(device):
-                handle = bindings.comm_init_rank_scalable(size, rank, 1, given, config.ptr)
-            made.append(Communicator(handle, lock))
-    return made
+    result = int(bindings.comm_get_async_error(communicator))
+    if result == 0:
+        return None
+    if result == _IN_PROGRESS:
+        return ""
+    said = bindings.get_last_error(communicator)
+    return str(said).strip() or str(bindings.get_error_string(result))
+
+
+def _each(end: Callable[[Any], object], communicators: Sequence[Any]) -> None:
+    for each in communicators:
+        with contextlib.suppress(RuntimeError):
+            end(each)
 
 
 @contextlib.contextmanager
@@ -186,17 +273,6 @@ def _group(bindings: Any) -> Iterator[None]:
         yield
     finally:
         bindings.group_end()
-
-
-def launch(calls: Sequence[tuple[Communicator, int, Sequence[NcclCall]]], give_up: Callable[[], str | None]) -> None:
-    """Put calls on streams: for each communicator a stream's handle, and what is called there."""
-    with _native.RelaxedCaptures():
-        with calls[0][0].lock, _group(_bindings()):
-            for communicator, stream, of_one in calls:
-                for call in of_one:
-                    communicator.call(call, stream)
-        for communicator, _, _ in calls:
-            communicator.wait_until_ready(give_up)
 
 
 def lock_pages(device: int, address: int, size_bytes: int) -> None:

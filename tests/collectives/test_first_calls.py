@@ -1,0 +1,110 @@
+"""The first call between ranks keeps its caller until all have come, and an abort frees it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import aiocuda as ac
+from aiocuda._collective.first_call import call_while
+from aiocuda._driver import nccl
+from aiocuda.collective import Group
+from aiocuda.errors import CollectiveError
+
+pytest.importorskip("nccl.bindings")
+
+TIMEOUT_S = 30
+
+
+def test_who_waits_for_a_call_gives_up_while_that_is_held():
+    is_in, may_end = threading.Event(), threading.Event()
+
+    def held() -> None:
+        is_in.set()
+        may_end.wait(TIMEOUT_S)
+
+    try:
+        with pytest.raises(CollectiveError, match="nobody has come"):
+            call_while(held, lambda: "nobody has come" if is_in.is_set() else None)
+    finally:
+        may_end.set()
+
+
+def test_who_waits_for_a_call_gets_its_error():
+    def fails() -> None:
+        raise CollectiveError("it failed")
+
+    with pytest.raises(CollectiveError, match="it failed"):
+        call_while(fails, lambda: None)
+    call_while(lambda: None, lambda: None)
+
+
+@pytest.fixture
+def ranks() -> Iterator[list[nccl.Communicators]]:
+    """Two ranks that have joined, as if they were of two processes."""
+    made = [nccl.Communicators([each], [each], 2) for each in range(2)]
+    identity = nccl.new_id()
+    joins = [threading.Thread(target=each.join, args=(identity, lambda: None)) for each in made]
+    for each in joins:
+        each.start()
+    for each in joins:
+        each.join(TIMEOUT_S)
+    yield made
+    for communicators in made:
+        aborts = threading.Thread(target=communicators.abort, daemon=True)
+        aborts.start()
+        aborts.join(TIMEOUT_S)
+
+
+@pytest.mark.needs_devices(2)
+def test_an_abort_frees_a_launch_that_nccl_holds(ranks):
+    x = ac.ones(4, device=0).sync()
+    stream = ac.Device(0).stream()
+    call = nccl.NcclCall("all_reduce", x.address, x.address, 4, nccl.DTYPES["float32"], (nccl.OPS["sum"],))
+    raised: list[Exception] = []
+
+    def launch() -> None:
+        try:
+            ranks[0].launch([stream.handle], [[call]])
+        except (CollectiveError, RuntimeError) as error:
+            raised.append(error)
+
+    launches = threading.Thread(target=launch, daemon=True)
+    launches.start()
+    while not ranks[0]._launching.locked():
+        assert launches.is_alive()
+    ranks[0].abort()
+    launches.join(TIMEOUT_S)
+    assert not launches.is_alive()
+    assert raised
+    assert ranks[0].state() == "the communicators were aborted"
+
+
+def test_a_group_takes_no_stack_from_kernels():
+    """NCCL is told to set the stack of all its kernels, which may be less than what a program has set."""
+    device = ac.Device(0)
+    before = device.limits().stack_bytes
+    assert before is not None
+    try:
+        device.set_limits(stack_bytes=8 * before)
+        with Group.local([0]):
+            assert device.limits().stack_bytes == 8 * before
+    finally:
+        device.set_limits(stack_bytes=before)
+
+
+def test_nccl_sets_the_stack_of_its_kernels_at_the_beginning(in_process):
+    """A launch that was the first to need so much would wait for the device, and that for other ranks."""
+    done = in_process(
+        """
+        import aiocuda as ac
+        from aiocuda.collective import Group
+        device = ac.Device(0)
+        device.set_limits(stack_bytes=256)
+        with Group.local([0]):
+            print(device.limits().stack_bytes > 256)
+        """
+    )
+    assert done.stdout == "True\n", done.stderr
