@@ -203,7 +203,7 @@ def test_where_nccl_does_not_connect_arrays_go_through_the_object_store_and_a_wa
 
     async def main() -> None:
         await well.restart(1)  # which has no links
-        monkeypatch.setattr(nccl, "connect", refused)
+        monkeypatch.setattr(nccl.Communicators, "join", refused)
         async with apart(well[1]) as worker:
             x = await ac.arange(3, dtype="float32")
             with pytest.warns(RuntimeWarning, match=r"worker 1 go through .* object store.* no socket interface"):

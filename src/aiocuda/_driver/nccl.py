@@ -154,7 +154,7 @@ class Communicators:
         stacks = [context_limits.limit(each, _STACK) or 0 for each in self._devices]
         config = self._config(blocking=False)
         given = bytearray(identity)  # the binding takes no bytes
-        with self._beginning(), _group(bindings):
+        with self._beginning(), _in_words(self._roots), _group(bindings):
             for device, rank in zip(self._devices, self._ranks, strict=True):
                 with runtime.context_of(device):
                     self._roots.append(bindings.comm_init_rank_scalable(self._size, rank, 1, given, config.ptr))
@@ -163,7 +163,7 @@ class Communicators:
             if stack > (context_limits.limit(device, _STACK) or 0):  # NCCL has set its own
                 context_limits.set_limit(device, _STACK, stack)
         config = self._config(blocking=True)
-        with self._beginning(), _group(bindings):
+        with self._beginning(), _in_words(self._roots), _group(bindings):
             for root, rank in zip(self._roots, self._ranks, strict=True):
                 self._children.append(bindings.comm_split(root, 0, rank, config.ptr))
         self._wait_for_roots(give_up)
@@ -186,15 +186,13 @@ class Communicators:
         Raises
         ------
         CollectiveError
-            The ranks were aborted before.
-        RuntimeError
-            NCCL refuses a call, or the ranks are aborted meanwhile.
+            NCCL refuses a call, or the ranks were aborted.
         """
         bindings = _bindings()
         with _native.RelaxedCaptures(), self._launching:
             if self._is_over:
                 raise CollectiveError(_ABORTED)
-            with _group(bindings):
+            with _in_words(self._children), _group(bindings):
                 for communicator, stream, of_one in zip(self._children, streams, calls, strict=True):
                     for call in of_one:
                         addresses = [each for each in (call.send, call.receive) if each is not None]
@@ -262,8 +260,19 @@ def _state_of(communicator: Any) -> str | None:
 
 def _each(end: Callable[[Any], object], communicators: Sequence[Any]) -> None:
     for each in communicators:
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(_bindings().NCCLError):  # the others are to end, too
             end(each)
+
+
+@contextlib.contextmanager
+def _in_words(communicators: Sequence[Any]) -> Iterator[None]:
+    """Have what NCCL refuses raise `CollectiveError`."""
+    bindings = _bindings()
+    try:
+        yield
+    except bindings.NCCLError as error:
+        said = " ".join(str(bindings.get_last_error(each)).strip() for each in communicators[:1] if each.handle)
+        raise CollectiveError(f"NCCL: {said or error}") from error
 
 
 @contextlib.contextmanager
