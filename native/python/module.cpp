@@ -54,6 +54,11 @@ struct RelaxedByPython {
   std::optional<driver::RelaxedCaptures> scope;
 };
 
+// Likewise, for InCuda.
+struct InCudaByPython {
+  std::optional<InCuda> scope;
+};
+
 // Turns what the driver refuses, outside an operation, into Python's error.
 template <class F>
 auto refusals_raised(const char* doing, std::int32_t device, F&& f) {
@@ -142,6 +147,10 @@ void bind_settings(nb::module_& module) {
       .def(nb::init<>())
       .def("__enter__", [](RelaxedByPython& self) { self.scope.emplace(process_engine().table); })
       .def("__exit__", [](RelaxedByPython& self, const nb::args&) { self.scope.reset(); });
+  nb::class_<InCudaByPython>(module, "InCuda")
+      .def(nb::init<>())
+      .def("__enter__", [](InCudaByPython& self) { self.scope.emplace(); })
+      .def("__exit__", [](InCudaByPython& self, const nb::args&) { self.scope.reset(); });
   // The process that started the driver, where this one was forked from it; else 0.
   module.def("forked_from", forked_from);
   module.def("open_device", [](std::int32_t ordinal, std::uintptr_t context, std::uintptr_t pool,

@@ -20,6 +20,17 @@ driver::Engine& process_engine();
 // `use`: when the submission thread makes the driver's calls: "never", "auto" or "always".
 void load_driver(const std::string& use);
 
+// While one lives, its thread is in a library that uses CUDA, for as long as that likes. If the interpreter ends
+// meanwhile, the process ends without exit handlers, once stdio's streams are flushed: CUDA's would take the driver
+// down under that thread, which then faults. A thread that stops because the interpreter has ended counts as well.
+class InCuda {
+ public:
+  InCuda();
+  InCuda(const InCuda&) = delete;
+  InCuda& operator=(const InCuda&) = delete;
+  ~InCuda();
+};
+
 // The process that started the driver, where this one was forked from it; else 0.
 std::int64_t forked_from();
 

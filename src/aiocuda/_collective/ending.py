@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable
 from typing import Final
 
+from aiocuda import _native
 from aiocuda._driver.nccl import Communicators
 
 __all__ = ["abort", "destroy", "end_later"]
@@ -26,7 +27,11 @@ _ending: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
 
 @atexit.register
 def _wait_at_exit() -> None:
-    """Keep the process, for a while, as long as something ends: the driver must not be taken down meanwhile."""
+    """Keep the process, for a while, as long as something ends.
+
+    What takes longer ends with the process, which runs no exit handlers then (`_native.InCuda`). So the wait is for the
+    sake of those handlers: profilers write their reports in some.
+    """
     deadline = time.monotonic() + _EXIT_S
     for each in list(_ending):
         each.join(max(deadline - time.monotonic(), 0))
@@ -44,7 +49,8 @@ def end_later(end: Callable[[], object], name: str) -> threading.Event:
 
     def call() -> None:
         try:
-            end()
+            with _native.InCuda():
+                end()
         finally:
             has_ended.set()
 
