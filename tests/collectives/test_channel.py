@@ -74,11 +74,29 @@ def asking(place: meeting.Place, rank: int, says: bytes) -> socket.socket:
 QUESTIONS = json.dumps(["call", [1, -1, -1], "x" * 900]).encode() + b"\n" + b'["waits", 1]\n' * 30_000
 
 
+def test_many_messages_go_in_few_lines_that_a_reader_takes():
+    ours, theirs = socket.socketpair()
+    messages = [["call", [each, -1, -1], "\N{GRINNING FACE}" * 1000] for each in range(20)]
+    lines = meeting.lines_of([meeting.encoded(each) for each in messages])
+    assert 1 < lines.count(b"\n") < 20
+    sends = threading.Thread(target=ours.sendall, args=(lines,))
+    sends.start()
+    reader, heard = meeting.Reader(theirs), []
+    while len(heard) < len(messages):
+        line = reader.next()
+        assert line is not None, "the line was too long"
+        heard += line
+    sends.join(TIMEOUT_S)
+    assert heard == messages
+    ours.close()
+    theirs.close()
+
+
 def test_a_call_is_answered_once_all_have_made_it(ranks, place):
     third = Rank(place, 2)
     for each in (*ranks, third):
         each.line.say(["call", [1, -1, -1], "x"])
-    assert [each.hears() for each in (*ranks, third)] == [["agreed", [1, -1, -1]]] * 3
+    assert [each.hears() for each in (*ranks, third)] == [["agreed", [[1, -1, -1]]]] * 3
     third.line.close()
 
 
@@ -97,7 +115,7 @@ def test_one_that_takes_nothing_holds_nobody_up(place, ranks):
             for each in ranks:
                 each.line.say(["call", message(number), "x"])
         for number in range(1, 1000):
-            assert [each.hears() for each in ranks] == [["agreed", message(number)]] * 2
+            assert [each.hears() for each in ranks] == [["agreed", [message(number)]]] * 2
 
 
 def test_one_that_takes_nothing_for_long_is_gone(place, ranks, monkeypatch):

@@ -88,9 +88,10 @@ def test_a_group_takes_no_stack_from_kernels():
     before = device.limits().stack_bytes
     assert before is not None
     try:
-        device.set_limits(stack_bytes=8 * before)
+        given = device.set_limits(stack_bytes=8 * before).stack_bytes
+        assert given is not None
         with Group.local([0]):
-            assert device.limits().stack_bytes == 8 * before
+            assert (device.limits().stack_bytes or 0) >= given
     finally:
         device.set_limits(stack_bytes=before)
 

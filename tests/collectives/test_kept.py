@@ -20,12 +20,12 @@ def test_the_hub_asks_those_that_are_absent_and_there_and_passes_on_what_they_sa
     coordinator = Coordinator(0, 4)
     for rank in (0, 1, 2):
         coordinator.join(rank, 4)
-    coordinator.hear(0, ["call", [1, -1, -1], "x"])
-    coordinator.hear(1, ["call", [1, -1, -1], "x"])
-    assert coordinator.hear(0, ["kept?", 5]) == [([0], ["kept?", 5, 1]), ([2], ["built?", 0, 5, (1, -1, -1)])]
-    assert coordinator.hear(2, ["built", 0, 5, "words"]) == [([0], ["built", 5, "words"])]
-    assert coordinator.hear(2, ["built", 3, 5, "words"]) == []  # who asked is gone
-    assert coordinator.hear(2, ["kept?", 1]) == [
+    coordinator.hear(0, [["call", [1, -1, -1], "x"]])
+    coordinator.hear(1, [["call", [1, -1, -1], "x"]])
+    assert coordinator.hear(0, [["kept?", 5]]) == [([0], ["kept?", 5, 1]), ([2], ["built?", 0, 5, (1, -1, -1)])]
+    assert coordinator.hear(2, [["built", 0, 5, "words"]]) == [([0], ["built", 5, "words"])]
+    assert coordinator.hear(2, [["built", 3, 5, "words"]]) == []  # who asked is gone
+    assert coordinator.hear(2, [["kept?", 1]]) == [
         ([2], ["kept?", 1, 0]),
         ([], ["built?", 2, 1, None]),
     ]  # it waits in none

@@ -1,7 +1,8 @@
 """What the hub of a group answers to what ranks say. Pure.
 
-Always true: on a call of all ranks, each rank gets one answer, when all have said the same. The group ends once, and
-each rank is told why, and for whom it waited then. A rank that closed it is told nothing more.
+Always true: on a call of all ranks, each rank gets one answer, when all have said the same; one for several calls that
+are agreed on at once. The group ends once, and each rank is told why, and for whom it waited then. A rank that closed
+it is told nothing more.
 """
 
 from __future__ import annotations
@@ -53,8 +54,14 @@ class Coordinator:
             self._present,
         )
 
-    def hear(self, rank: int, said: Any) -> list[Answer]:
+    def hear(self, rank: int, messages: Iterable[Any]) -> list[Answer]:
         """Note what a rank says; return what is to be told."""
+        answers = [answer for each in messages for answer in self._hear(rank, each)]
+        if self._reason is None:
+            answers += self._settled()
+        return answers
+
+    def _hear(self, rank: int, said: Any) -> list[Answer]:
         match said:
             case ["waits", int(number)]:
                 return [([rank], ["waits", number, self._waits_for(rank)])]
@@ -66,7 +73,7 @@ class Coordinator:
                 self._present.discard(rank)
                 self._agreement.leave(rank)
             case _ if self._reason is not None:
-                return []
+                pass
             case ["call", [int(), int(), int()] as key, str(words)]:
                 self._agreement.call(rank, Key(*key), words)
             case ["refused", [int(), int(), int()] as key, str(words)]:
@@ -75,7 +82,7 @@ class Coordinator:
                 return self._end(reason, self._present - {rank})
             case _:
                 return self._end(f"rank {rank} says {said!r:.200}, which is not understood", self._present)
-        return self._settled()
+        return []
 
     def lose(self, rank: int, why: str) -> list[Answer]:
         """Note that a rank is not there any more; `why`: as in "rank 1 …"."""
@@ -88,16 +95,17 @@ class Coordinator:
     def _settled(self) -> list[Answer]:
         if self._agreement.wrong is not None:
             return self._end(self._agreement.wrong, self._present, is_complete=True)
-        return [(key.ranks(self.size), ["agreed", key]) for key in self._agreement.take_agreed()]
+        agreed: dict[Sequence[int], list[Key]] = {}
+        for key in self._agreement.take_agreed():
+            agreed.setdefault(key.ranks(self.size), []).append(key)
+        return [(ranks, ["agreed", keys]) for ranks, keys in agreed.items()]
 
     def _end(self, reason: str, ranks: Iterable[int], *, is_complete: bool = False) -> list[Answer]:
         """End the group, once. `is_complete`: the reason says already who waits for whom."""
         if self._reason is not None:
             return []
         self._reason = reason = brief(reason, LONGEST_REASON)
-        # The hub is rank 0's, as a rule, and that process may end once it knows. So it is told last.
-        last_first = sorted(ranks, reverse=True)
-        return [([each], ["ended", reason, "" if is_complete else self._waits_for(each)]) for each in last_first]
+        return [([each], ["ended", reason, "" if is_complete else self._waits_for(each)]) for each in sorted(ranks)]
 
     def _ask_absent(self, rank: int, number: int) -> list[Answer]:
         """Ask those for whom a rank waits whether they have built the call; tell the rank how many are asked."""

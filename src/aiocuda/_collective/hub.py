@@ -17,7 +17,7 @@ from typing import Final
 
 from aiocuda._collective.board import BoardFile
 from aiocuda._collective.coordinator import Answer, Coordinator
-from aiocuda._collective.meeting import Place, Reader, line_of
+from aiocuda._collective.meeting import Place, Reader, encoded, lines_of
 from aiocuda._collective.outbox import Outbox, keep_from_children
 from aiocuda._collective.silence import BEAT, Silence, between_looks_s
 
@@ -76,7 +76,7 @@ class Hub:
     def _serve(self, connection: socket.socket) -> None:
         reader = Reader(connection)
         match reader.next():
-            case {"secret": str(secret), "rank": int(rank), "size": int(size), **more} if self._is_ours(secret):
+            case [{"secret": str(secret), "rank": int(rank), "size": int(size), **more}] if self._is_ours(secret):
                 silence = self._let_in(rank, size, more.get("board") is True, connection)
             case _:
                 silence = None
@@ -85,9 +85,9 @@ class Hub:
             return
         while (said := reader.next()) is not None:
             silence.hear()
-            if said != BEAT:
-                with self._lock:
-                    self._tell(self._coordinator.hear(rank, said) if self._coordinator is not None else ())
+            with self._lock:
+                if self._coordinator is not None:
+                    self._tell(self._coordinator.hear(rank, [each for each in said if each != BEAT]))
         self._lose(rank, "is gone")
         connection.close()
 
@@ -116,10 +116,14 @@ class Hub:
             self._end()
 
     def _tell(self, answers: Iterable[Answer]) -> None:
+        told: dict[int, list[bytes]] = {}
         for ranks, what in answers:
-            line = line_of(what)  # once for all ranks
+            message = encoded(what)  # once for all ranks
             for rank in ranks:
-                self._outboxes[rank].put(line)
+                told.setdefault(rank, []).append(message)
+        # The hub is rank 0's, as a rule, and that process may end once it knows. So it is told last.
+        for rank in sorted(told, reverse=True):
+            self._outboxes[rank].put(lines_of(told[rank]))
 
     def _end(self) -> None:
         with contextlib.suppress(OSError):

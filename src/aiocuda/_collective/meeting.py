@@ -15,16 +15,17 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from aiocuda._collective.outbox import Outbox, keep_from_children
 from aiocuda._collective.silence import BEAT, Silence, between_looks_s
 from aiocuda.errors import ArgumentValueError, CollectiveError
 
-__all__ = ["Line", "Place", "Reader", "line_of"]
+__all__ = ["Line", "Place", "Reader", "encoded", "lines_of"]
 
 _MOST_BYTES: Final = 1 << 16  # of a line
+_FULL_BYTES: Final = 1 << 15  # of several messages in one
 _FLUSH_S: Final = 1.0
 
 
@@ -39,7 +40,7 @@ class Place:
 
     def to_bytes(self) -> bytes:
         """Return it in a form that `from_bytes` reads; ends with a line's end."""
-        return line_of([self.host, self.port, self.secret, self.answers_within_s, self.board])
+        return encoded([self.host, self.port, self.secret, self.answers_within_s, self.board]) + b"\n"
 
     @classmethod
     def from_bytes(cls, given: bytes) -> tuple[Place, bytes]:
@@ -61,18 +62,43 @@ class Reader:
     def __init__(self, connection: socket.socket) -> None:
         self._file = connection.makefile("rb")
 
-    def next(self) -> Any:
-        """Return the next line's value; None at the end, or where it is no such line."""
+    def next(self) -> list[Any] | None:
+        """Return the messages of the next line; None at the end, or where it is no such line."""
         try:
             line = self._file.readline(_MOST_BYTES)
-            return json.loads(line) if line.endswith(b"\n") else None
+            said = json.loads(line) if line.endswith(b"\n") else None
         except (OSError, ValueError, RecursionError):  # lists in lists in lists
             return None
+        match said:
+            case None:
+                return None
+            case ["each", list(messages)]:
+                return messages
+            case _:
+                return [said]
 
 
-def line_of(what: Any) -> bytes:
-    """Return a value as a line that a `Reader` reads."""
-    return json.dumps(what).encode() + b"\n"
+def encoded(what: Any) -> bytes:
+    """Return a message as `lines_of` takes it."""
+    return json.dumps(what).encode()
+
+
+def lines_of(messages: Sequence[bytes]) -> bytes:
+    """Return messages as lines that a `Reader` reads; several in a line, which takes less of both ends."""
+    if len(messages) == 1:
+        return messages[0] + b"\n"
+    lines, of_line, size = bytearray(), list[bytes](), 0
+    for each in messages:
+        if of_line and size + len(each) > _FULL_BYTES:
+            lines += _line(of_line)
+            of_line, size = [], 0
+        of_line.append(each)
+        size += len(each) + 2
+    return bytes(lines + _line(of_line))
+
+
+def _line(messages: list[bytes]) -> bytes:
+    return b'["each", [' + b", ".join(messages) + b"]]\n"
 
 
 class Line:
@@ -127,7 +153,7 @@ class Line:
         """Send a message, behind all that was to be said before."""
         with self._saying:
             self._say_what_waits()
-            self._outbox.put(line_of(what))
+            self._outbox.put(lines_of([encoded(what)]))
 
     def say_soon(self, what: Any) -> None:
         """Send a message before all that is said from now on, and by the next `flush`."""
@@ -149,7 +175,7 @@ class Line:
 
     def look(self) -> None:
         """Say a sign of life; if the hub was silent for too long, it is gone."""
-        self._outbox.put(line_of(BEAT))
+        self._outbox.put(lines_of([encoded(BEAT)]))
         if self._silence.look():
             self._end(
                 f"rank {self._rank} has heard nothing for {self._place.answers_within_s:g} s from {self._place.host}:"
@@ -165,18 +191,19 @@ class Line:
         self._connection.close()
 
     def _say_what_waits(self) -> None:
-        waiting = bytearray()
+        waiting = []
         while self._later:
-            waiting += line_of(self._later.popleft())
+            waiting.append(encoded(self._later.popleft()))
         if waiting:
-            self._outbox.put(bytes(waiting))
+            self._outbox.put(lines_of(waiting))
 
     def _listen(self) -> None:
         reader = Reader(self._connection)
         while (said := reader.next()) is not None:
             self._silence.hear()
-            if said != BEAT:
-                self._heard(said)
+            for each in said:
+                if each != BEAT:
+                    self._heard(each)
         self._end(f"the process that made the group's id is gone, or rank {self._rank} is cut off from it")
 
     def _beat(self) -> None:

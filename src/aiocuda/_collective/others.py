@@ -221,10 +221,12 @@ class Others:
     def _hear(self, said: Any) -> None:
         """On a thread of the line: the hub said something."""
         match said:
-            case ["agreed", [int(), int(), int()] as key]:
+            case ["agreed", list(keys)]:
                 with self._changed:
-                    del self._calls[Key(*key)]
-                    self._note_agreed(self._on_board.pop(Key(*key), None))
+                    for each in keys:
+                        key = Key(*each)
+                        del self._calls[key]
+                        self._note_agreed(self._on_board.pop(key, None))
             case ["board"]:
                 self._is_board_used = True
             case ["waits", int(number), str(words)]:
