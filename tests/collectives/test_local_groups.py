@@ -235,6 +235,29 @@ def test_bad_input_is_an_error_and_nothing_is_lost(group):
         Group.local([0, 0])
 
 
+@pytest.mark.parametrize("op", [None, "", "sum?", b"sum", 0, []])
+def test_an_operator_that_is_none_does_not_reach_nccl(group, op):
+    xs = [ac.ones(4, device=each).sync() for each in range(2)]
+    for make in (group.all_reduce, group.reduce_scatter, lambda xs, op: group.reduce(xs, 0, op)):
+        with pytest.raises(ac.ArgumentValueError, match="op is one of sum, prod, max, min, avg, not"):
+            make(xs, op)
+    assert [each.tolist() for each in on_host(group.all_reduce(xs))] == [[2.0] * 4] * 2
+
+
+@pytest.mark.parametrize("root", [None, "0", True, 1.0, -1, 2])
+def test_a_root_that_is_no_rank_does_not_reach_nccl(group, root):
+    xs = [ac.ones(4, device=each).sync() for each in range(2)]
+    for make in (group.broadcast, group.reduce):
+        with pytest.raises((ac.ArgumentTypeError, ac.ArgumentValueError), match="root is a whole number"):
+            make(xs, root)
+    assert [each.tolist() for each in on_host(group.all_reduce(xs))] == [[2.0] * 4] * 2
+
+
+def test_a_root_may_be_a_number_of_numpys(group):
+    xs = [ac.full(4, each, device=each).sync() for each in range(2)]
+    assert [each.tolist() for each in on_host(group.broadcast(xs, np.int64(1)))] == [[1.0] * 4] * 2
+
+
 def test_what_is_shared_is_not_written(group):
     xs = [ac.ones(4, device=each).sync() for each in range(2)]
     shared = xs[0].share()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from aiocuda import _native
-from aiocuda._collective.calls import CONNECT, Call, checked_op
+from aiocuda._collective.calls import CONNECT, Call, checked_call
 from aiocuda._collective.dropping import let_go_when_dropped
 from aiocuda._collective.members import Members
 from aiocuda._collective.order import chained
@@ -62,16 +62,13 @@ class Builder:
             self._members.refuse(self._members.promise(call), error)
             raise
 
-    def _checked_rank(self, rank: int, what: str) -> int:
-        return between(rank, what, 0, self._members.size - 1)
-
     def checked_peer(self, rank: int) -> int:
-        """Return a rank to exchange messages with, or raise `ArgumentValueError`."""
+        """Return a rank to exchange messages with, or raise `ArgumentTypeError` or `ArgumentValueError`."""
         if self._members.is_local:
             raise ArgumentValueError(
                 "send and recv are for groups of processes; in a local group use copy() or all_to_all"
             )
-        peer = self._checked_rank(rank, "the other rank")
+        peer = between(rank, "the other rank", 0, self._members.size - 1)
         if peer == self._members.ranks[0]:
             raise ArgumentValueError(f"rank {peer} is this one; copy() copies within a rank")
         return peer
@@ -94,12 +91,7 @@ class Builder:
         return rows
 
     def _made(self, kind: str, x: Any, out: Any, op: str | None, root: int | None) -> Any:
-        call = Call(
-            kind,
-            self._members.size,
-            "" if op is None else checked_op(op),
-            -1 if root is None else self._checked_rank(root, "root"),
-        )
+        call = checked_call(kind, self._members.size, op, root)
         sends: list[list[Any]] = self._rows(x, "x")
         receives: list[list[Any]]
         if call.kind in ("send", "recv", "broadcast"):

@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from aiocuda._collective.agreement import brief
 from aiocuda._driver.nccl import DTYPES, OPS, NcclCall
+from aiocuda._values.given import between, shown
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
 
-__all__ = ["CONNECT", "Call", "Part", "checked_op"]
+__all__ = ["CONNECT", "Call", "Part", "checked_call"]
 
 _BYTE: Final = DTYPES["uint8"]
 
@@ -32,13 +33,6 @@ _FUNCTIONS: Final = {
 _REDUCING: Final = frozenset({"all_reduce", "reduce", "reduce_scatter"})
 _ROOTED: Final = frozenset({"reduce", "broadcast"})
 CONNECT: Final = "connect"  # all of them, once, with arrays that have an item for each rank
-
-
-def checked_op(op: object) -> str:
-    """Return the name of an operator, or raise `ArgumentValueError`."""
-    if not isinstance(op, str) or op not in OPS:
-        raise ArgumentValueError(f"op is one of {', '.join(OPS)}, not {op!r}")
-    return op
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,3 +165,20 @@ class Call:
         return [
             Call(each, self.size, "sum" if each in _REDUCING else "", 0 if each in _ROOTED else -1) for each in kinds
         ]
+
+
+def checked_call(kind: str, size: int, op: Any, root: Any) -> Call:
+    """Return a call with the operator and the root that a caller gave.
+
+    None is for kinds that take none. The peer of a message is given as the root, and was checked.
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentValueError
+        There is no such operator, or the root is no rank.
+    """
+    if kind in _REDUCING and (not isinstance(op, str) or op not in OPS):
+        raise ArgumentValueError(f"op is one of {', '.join(OPS)}, not {shown(op)}")
+    if kind in _ROOTED:
+        root = between(root, "root", 0, size - 1)
+    return Call(kind, size, op or "", -1 if root is None else root)
