@@ -19,6 +19,17 @@ struct Doubt {
   enum class State : std::uint8_t { open, well, failed };
   State state = State::open;
   nanobind::object error;  // once it has failed
+  // Nothing may use the bytes any more, because a group has ended. What was submitted before is not concerned.
+  bool is_of_use = false;
+
+  // Makes the error anew each time. The traceback of an error that was raised keeps its frames, and all that they have;
+  // and the doubt is there as long as the bytes.
+  nanobind::object error_again() const { return error.type()(*error.attr("args")); }
+  [[noreturn, gnu::cold]] void raise() const {
+    const nanobind::object again = error_again();
+    PyErr_SetObject(again.type().ptr(), again.ptr());
+    throw nanobind::python_error();
+  }
 };
 using DoubtRef = std::shared_ptr<Doubt>;
 

@@ -338,7 +338,10 @@ class Performing : protected Homes<Sink> {
         each_array_in(sink_.object(values.back()), read);
     }
     if (op.state.is_valid()) placing_.add(*as_array(op.state), op.keeps_state);
-    if (op.doubt) device = op.device_put();  // it has a stream, that of its group
+    if (op.doubt) {  // it has a stream, that of its group
+      require_well();
+      device = op.device_put();
+    }
     if (device == unknown_ordinal) device = read_device;
     if (device == unknown_ordinal) device = op.device_put();
     if (device == unknown_ordinal) device = managed_device != unknown_ordinal ? managed_device : device_for(op);
@@ -361,6 +364,13 @@ class Performing : protected Homes<Sink> {
     return Step::finished;
   }
 
+  // A group that has ended has closed its streams, too, so what it says comes first.
+  void require_well() const {
+    for (const Use& use : placing_.uses) {
+      if (!use.buffer->is_in_doubt) continue;
+      if (const Doubt* const failed = use.buffer->doubts->find_failed(use.span)) failed->raise();
+    }
+  }
   void check_declared(const std::vector<Value>& values) {
     constexpr std::size_t few = 32;  // of which each is looked at, without memory for their order
     std::optional<DeclaredBytes> declared;

@@ -20,18 +20,12 @@ class Outcomes {
   // Was there ever a doubt? Then an operation remembers each submission that its result depends on.
   bool has_any() const { return has_any_; }
 
-  // Makes the error of a doubt that has failed, anew each time. The traceback of an error that was raised keeps its
-  // frames, and all that they have; and the doubt is there as long as the bytes.
-  static nb::object error_of(const dataflow::Doubt& failed) { return failed.error.type()(*failed.error.attr("args")); }
-  // The failed one about bytes that an operation is to use, or null.
-  const dataflow::Doubt* find_failed(const dataflow::Use& use) const {
-    return has_failed_ ? use.buffer->doubts->find_failed(use.span) : nullptr;
-  }
   // The use was submitted, among others of the same work.
   void note(const dataflow::Use& use, const std::vector<dataflow::Use>& uses, dataflow::Tick now) {
     std::vector<dataflow::DoubtRef> found;
     use.buffer->doubts->each(use.span, [&](const dataflow::DoubtRef& doubt) {
-      if (doubt->state != dataflow::Doubt::State::well) found.push_back(doubt);  // it may have failed meanwhile
+      if (doubt->state == dataflow::Doubt::State::well || doubt->is_of_use) return;
+      found.push_back(doubt);  // it may have failed meanwhile
     });
     if (found.empty()) return;
     forget_well();
@@ -54,7 +48,8 @@ class Outcomes {
   }
 
   void end(dataflow::Doubt& doubt) {
-    if (doubt.state == dataflow::Doubt::State::open) doubt.state = dataflow::Doubt::State::well;
+    if (doubt.state != dataflow::Doubt::State::open) return;
+    doubt.state = dataflow::Doubt::State::well;
   }
   void fail(dataflow::Doubt& doubt, nb::object error) {
     if (doubt.state != dataflow::Doubt::State::open) return;
@@ -62,31 +57,45 @@ class Outcomes {
     doubt.error = std::move(error);
     has_failed_ = true;
   }
+  // Whatever is to use these bytes from now on raises the error.
+  void refuse_use(const dataflow::Use& use, nb::object error) {
+    const auto refused = std::make_shared<dataflow::Doubt>();
+    refused->state = dataflow::Doubt::State::failed;
+    refused->error = std::move(error);
+    refused->is_of_use = true;
+    put(use, refused);
+  }
   // The error of the collective that an operation depends on, if one has failed. The operation was submitted.
   nb::object find_error(const dataflow::Op& op) const {
     const dataflow::Doubt* failed = nullptr;
-    const auto look_up = [&](const auto& ticks) {
-      for (const dataflow::Tick tick : ticks) {
-        const auto found = ticks_.find(tick);
-        if (found == ticks_.end()) continue;
-        for (const dataflow::DoubtRef& doubt : found->second)
-          if (doubt->state == dataflow::Doubt::State::failed) failed = doubt.get();
-      }
-    };
-    if (op.all_ready)
-      look_up(*op.all_ready);
-    else
-      look_up(op.ready);
+    each_noted(op, [&](const dataflow::Doubt& doubt) {
+      if (doubt.state == dataflow::Doubt::State::failed) failed = &doubt;
+    });
     if (!failed && op.is_done()) {
       dataflow::each_array_in(op.outcome, [&](const dataflow::Array& array, nb::handle) {
         if (!array.buffer || !array.buffer->is_in_doubt) return;
         if (const dataflow::Doubt* const found = array.buffer->doubts->find_failed(array.span())) failed = found;
       });
     }
-    return failed ? error_of(*failed) : nb::object();
+    return failed ? failed->error_again() : nb::object();
   }
 
  private:
+  // Calls f(doubt) for those about the work that an operation depends on.
+  template <class F>
+  void each_noted(const dataflow::Op& op, F&& f) const {
+    const auto look_up = [&](const auto& ticks) {
+      for (const dataflow::Tick tick : ticks) {
+        const auto found = ticks_.find(tick);
+        if (found == ticks_.end()) continue;
+        for (const dataflow::DoubtRef& doubt : found->second) f(*doubt);
+      }
+    };
+    if (op.all_ready)
+      look_up(*op.all_ready);
+    else
+      look_up(op.ready);
+  }
   // Each time their number has doubled.
   void forget_well() {
     if (ticks_.size() < forget_at_) return;

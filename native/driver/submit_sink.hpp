@@ -136,8 +136,7 @@ class SubmitSink : public Issuing {
   // What other libraries do with the bytes comes before.
   [[gnu::cold]] void admit_others(const Op& op, const dataflow::Use& use) {
     if (use.buffer->is_in_doubt)
-      if (const dataflow::Doubt* const failed = engine_.outcomes.find_failed(use))
-        raise_exception(Outcomes::error_of(*failed));
+      if (const dataflow::Doubt* const failed = use.buffer->doubts->find_failed(use.span)) failed->raise();
     if (!use.tensor && !use.buffer->is_lent) return;
     make_held_calls_now();
     tensors_.enter(op, use);

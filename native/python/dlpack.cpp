@@ -123,8 +123,7 @@ bool is_for_reading(const Array& array) {
 
 void require_well(const Array& array) {
   if (!array.buffer->is_in_doubt) return;
-  if (const dataflow::Doubt* const failed = array.buffer->doubts->find_failed(array.span()))
-    driver::raise_exception(driver::Outcomes::error_of(*failed));
+  if (const dataflow::Doubt* const failed = array.buffer->doubts->find_failed(array.span())) failed->raise();
 }
 
 void require_at_rest(const Array& array) {

@@ -109,6 +109,12 @@ void bind_foreign_ops(nb::module_& module) {
              "workspace"_a = std::pair<std::uint64_t, dataflow::DType>());
   module.def("collective_op", collective, "function"_a, "arguments"_a, "reads"_a, "writes"_a, "doubt"_a);
   module.def("make_token", [](const dataflow::Array& array) { array.buffer->is_token = true; }, "array"_a);
+  module.def(
+      "refuse_use",
+      [](const dataflow::Array& array, nb::object error) {
+        process_engine().outcomes.refuse_use({array.buffer.get(), array.span(), true}, std::move(error));
+      },
+      "array"_a, "error"_a);
   nb::class_<dataflow::Doubt>(module, "Doubt")
       .def(nb::new_([] { return std::make_shared<dataflow::Doubt>(); }))
       .def("end", [](dataflow::Doubt& doubt) { process_engine().outcomes.end(doubt); })

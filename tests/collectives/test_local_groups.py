@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -207,6 +208,38 @@ def test_graphs_have_them(group):
     graph.close()
 
 
+@pytest.mark.parametrize(("end", "error"), [("close", ac.ClosedError), ("abort", CollectiveError)])
+def test_a_graph_does_not_outlive_its_group(run, end, error):
+    """Nor does one that has it as a part, nor a launch that was built before."""
+    group = Group.local([0, 1])
+    xs = [ac.full(4, each + 1.0, device=each).sync() for each in range(2)]
+    graph = ac.zip(*group.all_reduce(xs, out=xs)).graph()
+    around = ac.zip(graph.launch(), ac.fill(xs[1], 5.0)).graph()
+    built = graph.launch()
+    graph.launch().sync(60)
+    getattr(group, end)()
+    words = "the group was closed" if end == "close" else "rank 0 aborted the group"
+    for launch in (built, graph.launch(), around.launch()):
+        with pytest.raises(error, match=words):
+            launch.sync(60)
+
+    async def main() -> None:
+        await graph.launch()
+
+    with pytest.raises(error, match=words):
+        run(main)
+    assert [each.tolist() for each in on_host(xs)] == [[3.0] * 4] * 2
+
+
+def test_a_graph_keeps_a_group_that_was_dropped(recwarn):
+    xs = [ac.full(4, each + 1.0, device=each).sync() for each in range(2)]
+    graph = ac.zip(*Group.local([0, 1]).all_reduce(xs, out=xs)).graph()
+    gc.collect()
+    assert not recwarn.list
+    graph.launch().sync(60)
+    assert on_host(xs)[0].tolist() == [3.0] * 4
+
+
 def test_bad_input_is_an_error_and_nothing_is_lost(group):
     xs = [ac.ones(4, device=each).sync() for each in range(2)]
     for make, error, words in (
@@ -272,6 +305,38 @@ def test_a_group_that_was_closed_says_so():
     with pytest.raises(ac.ClosedError, match="the group was closed"):
         group.all_reduce([ac.ones(1)])
     assert "closed" in repr(group)
+
+
+@pytest.mark.parametrize("execute", [lambda op: op.sync(60), lambda op: op.graph()])
+@pytest.mark.parametrize("built", ["all_reduce", "barrier"])
+@pytest.mark.parametrize(("end", "error"), [("close", ac.ClosedError), ("abort", CollectiveError)])
+def test_what_was_built_before_the_end_of_a_group_names_the_group(execute, built, end, error):
+    group = Group.local([0, 1])
+    made = group.barrier() if built == "barrier" else ac.zip(*group.all_reduce([ac.ones(1), ac.ones(1, device=1)]))
+    getattr(group, end)()
+    with pytest.raises(error, match="the group was closed" if end == "close" else "rank 0 aborted the group"):
+        execute(made)
+
+
+@pytest.mark.parametrize("end", ["close", "abort"])
+def test_what_is_kept_of_a_group_that_has_ended_holds_no_other_up(end):
+    group = Group.local([0, 1])
+    kept = group.all_reduce([ac.ones(1, device=each) for each in range(2)])
+    getattr(group, end)()
+    with Group.local([0, 1]) as other:
+        sums = other.all_reduce([ac.ones(1, device=each) for each in range(2)])
+        assert [each.tolist() for each in on_host(sums)] == [[2.0]] * 2
+    del kept
+
+
+def test_results_outlive_their_group():
+    group = Group.local([0, 1])
+    sums = group.all_reduce([ac.ones(1, device=each) for each in range(2)])
+    barrier = group.barrier()
+    barrier.submit()
+    group.close()
+    barrier.sync(60)
+    assert [each.tolist() for each in on_host(sums)] == [[2.0]] * 2
 
 
 def test_after_an_abort_all_fails_that_had_not_ended(run, latches):

@@ -32,8 +32,6 @@ class Builder:
 
     def __init__(self, members: Members) -> None:
         self._members = members
-        self._tokens = [zeros(1, "int32", device=each).sync() for each in members.devices]
-        _native.make_token(self._tokens[0])  # which all calls write
         let_go_when_dropped(self, members)
 
     def connection(self) -> DeviceOp[Any]:
@@ -44,7 +42,7 @@ class Builder:
 
     def barrier(self) -> DeviceOp[None]:
         """Return an operation of which nobody needs the result."""
-        tokens: list[list[Any]] = [[each] for each in self._tokens]
+        tokens: list[list[Any]] = [[each] for each in self._members.tokens]
         made = self._operation(Call("all_reduce", self._members.size, "sum"), tokens, tokens, name="barrier")
         return cast("DeviceOp[None]", made.then(_nothing))
 
@@ -135,12 +133,13 @@ class Builder:
         doubt = _native.Doubt()
         flat_sends = [each for row in sends for each in row]
         flat_receives = [each for row in receives for each in row]
-        reads, writes = [], [self._tokens[0]]
+        token = self._members.tokens[0]
+        reads, writes = [], [token]
         for rank, row, into in zip(self._members.ranks, sends, receives, strict=True):
             if call.reads(rank):
                 reads += row
             if call.writes(rank):
-                writes += [each for each in into if each is not None and each is not self._tokens[0]]
+                writes += [each for each in into if each is not None and each is not token]
         length = len(sends[0])
         promise: Promise | None = None
 
@@ -162,7 +161,7 @@ class Builder:
             promise = self._members.promise(call, _place_of(made))
             return made
 
-        return cast("DeviceOp[Any]", chained(build))
+        return cast("DeviceOp[Any]", chained(build, self._members))
 
 
 def _place_of(op: Any) -> str:

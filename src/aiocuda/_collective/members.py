@@ -23,11 +23,13 @@ from aiocuda._collective.watch import Flight, Watch
 from aiocuda._devices.device import Device, Stream
 from aiocuda._driver import nccl
 from aiocuda._values import dtypes
+from aiocuda._verbs.create import zeros
 from aiocuda.errors import ArgumentValueError, CaptureError, ClosedError, CollectiveError, DeviceMismatchError
 
 __all__ = ["Members"]
 
 _REASON_S: Final = 1.0
+_CLOSED: Final = "the group was closed before this use of it; make another one"
 
 
 class Members:
@@ -45,6 +47,12 @@ class Members:
         Where the processes of the group meet; None if all ranks are here.
     timeout_s
         How long it may take until all ranks have joined.
+
+    Attributes
+    ----------
+    tokens
+        A small array on each device. All calls write the first one. So it orders them, also in graphs, and whatever is
+        to use the group once it has ended raises why.
     """
 
     def __init__(
@@ -62,6 +70,8 @@ class Members:
         self.streams: list[Stream] = [Device(each).stream() for each in devices]
         self._handles = [each.handle for each in self.streams]
         self._events = [_native.StreamEvents(each) for each in devices]
+        self.tokens = [zeros(1, "int32", device=each).sync() for each in devices]
+        _native.make_token(self.tokens[0])
         self._lock = threading.Lock()
         self._error: CollectiveError | None = None
         self._has_failed = threading.Event()
@@ -167,6 +177,8 @@ class Members:
 
     def _end(self) -> None:
         """Let go of what the group has, once nothing is under way or it has failed."""
+        if self._error is None:
+            self._refuse_use(ClosedError(_CLOSED))
         if self._watch is not None:
             self._watch.close()
         if self._others is not None:
@@ -178,6 +190,10 @@ class Members:
         for stream in self.streams:
             stream.close()
 
+    def _refuse_use(self, error: Exception) -> None:
+        """Have what was built, and launches of graphs that have calls of the group, raise an error from now on."""
+        _native.refuse_use(self.tokens[0], error)
+
     @property
     def has_ended(self) -> bool:
         """Whether the group has failed, or somebody closes it."""
@@ -188,7 +204,7 @@ class Members:
         if self._error is not None:
             raise CollectiveError(*self._error.args)
         if self._is_closing:
-            raise ClosedError("the group was closed before this use of it; make another one")
+            raise ClosedError(_CLOSED)
 
     def promise(self, call: Call, origin: str = "") -> Promise | None:
         """Give the next call its place in the order of the process; None where there are no other processes."""
@@ -300,6 +316,7 @@ class Members:
             if self._is_over():
                 return
             self._error = error = CollectiveError(reason, waiting)
+        self._refuse_use(error)
         self._has_failed.set()
         # First those who wait must learn of it, then NCCL's kernels may end, and then what waits for an agreement.
         if self._watch is not None:
