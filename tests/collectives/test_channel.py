@@ -14,11 +14,13 @@ from typing import Any
 
 import pytest
 
-from aiocuda import ArgumentValueError
+import aiocuda as ac
+from aiocuda import ArgumentTypeError, ArgumentValueError
 from aiocuda._collective import hub, meeting, outbox
 
 TIMEOUT_S = 60
 NEVER_S = 1e6  # so tests alone look whether somebody is silent
+IDENTITY = bytes(range(128))
 HERE = 7  # of a message to oneself: an answer says that one was let in
 
 
@@ -264,7 +266,7 @@ def test_a_hub_ends_when_all_ranks_have_come_and_gone():
 FORKING = """
 import os, sys
 from aiocuda._collective import meeting
-place, _ = meeting.Place.from_bytes(bytes.fromhex(sys.argv[1]))
+place, _ = meeting.Place.from_id(bytes.fromhex(sys.argv[1]))
 line = meeting.Line(place, 2, 3, print, 60)
 line.say(["waits", 1])
 HOLDER
@@ -283,7 +285,7 @@ def test_a_child_does_not_keep_its_parent_s_connection(place, ranks, holder):
     read, write = os.pipe()
     program = FORKING.replace("HOLDER", HOLDERS[holder]).replace(", print,", ", lambda _: None,")
     parent = subprocess.Popen(
-        [sys.executable, "-c", program, place.to_bytes().hex()], stdin=read, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, place.to_id(IDENTITY).hex()], stdin=read, stdout=subprocess.PIPE, text=True
     )
     try:
         assert parent.stdout is not None
@@ -310,6 +312,43 @@ def test_nobody_joins_without_the_secret(place):
         with socket.create_connection((place.host, place.port), timeout=TIMEOUT_S) as connection:
             connection.sendall(hello)
             assert connection.recv(1) == b""
-    with pytest.raises(ArgumentValueError, match="unique_id"):
-        meeting.Place.from_bytes(b"anything")
-    assert json.loads(place.to_bytes()) == [place.host, place.port, place.secret, NEVER_S, place.board]
+
+
+def test_an_id_has_all_that_its_place_has(place):
+    given, identity = meeting.Place.from_id(place.to_id(IDENTITY))
+    assert vars(given) == vars(place)
+    assert identity == IDENTITY
+
+
+@pytest.mark.parametrize("cut", [1, 127, 128])
+def test_an_id_that_was_cut_says_how_long_it_is_and_should_be(place, cut):
+    whole = place.to_id(IDENTITY)
+    with pytest.raises(ArgumentValueError, match=f"of {len(whole)} bytes, and {len(whole) - cut} were given; pass all"):
+        meeting.Place.from_id(whole[:-cut])
+
+
+def test_an_id_that_has_grown_says_how_long_it_is_and_should_be(place):
+    whole = place.to_id(IDENTITY)
+    with pytest.raises(ArgumentValueError, match=f"of {len(whole)} bytes, and {len(whole) + 1} were given; pass all"):
+        meeting.Place.from_id(whole + b"\n")
+
+
+@pytest.mark.parametrize("given", [b"", b"anything", b"[]\n", b"5\n", b'"aiocuda"\n', b"[" * 100_000, b'["aiocuda 0.2'])
+def test_what_is_no_id_says_how_long_it_is(given):
+    words = f"none that aiocuda.collective.unique_id.. made: {len(given)} bytes were given, and an id is .* 128 bytes"
+    with pytest.raises(ArgumentValueError, match=words):
+        meeting.Place.from_id(given)
+
+
+def test_an_id_of_another_version_names_both(place, monkeypatch):
+    monkeypatch.setattr(meeting, "_VERSION", "aiocuda 9.9.9")
+    made = place.to_id(IDENTITY)
+    monkeypatch.undo()
+    with pytest.raises(ArgumentValueError, match=rf"made by aiocuda 9\.9\.9, and this is aiocuda {ac.__version__}"):
+        meeting.Place.from_id(made)
+
+
+@pytest.mark.parametrize("given", ["str", None, 5])
+def test_an_id_is_of_bytes(given):
+    with pytest.raises(ArgumentTypeError, match="unique_id is the bytes that"):
+        meeting.Place.from_id(given)

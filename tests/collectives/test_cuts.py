@@ -45,9 +45,9 @@ class Proxy:  # of one connection
 made = shared("id", lambda: unique_id(answers_within_s=ANSWERS_WITHIN_S))
 if rank == 1:
     place, separator, rest = made.partition(b"\\n")
-    host, port, *more, board = json.loads(place)
+    maker, host, port, *more, board = json.loads(place)
     proxy = Proxy((host, port))
-    made = json.dumps([host, proxy.port, *more, BOARD]).encode() + separator + rest
+    made = json.dumps([maker, host, proxy.port, *more, BOARD]).encode() + separator + rest
 g = Group.init(rank, size, made)
 x = ac.ones(10).sync()
 assert ac.to_host(g.all_reduce(x)).sync(60).tolist() == [2.0] * 10

@@ -53,7 +53,7 @@ def unique_id(host: str = "127.0.0.1", *, answers_within_s: float = 30.0) -> byt
     if not checked_timeout(answers_within_s):
         raise ArgumentValueError("answers_within_s is a number of seconds above 0; 0 was given")
     identity = nccl.new_id()
-    return open_hub(host, answers_within_s).to_bytes() + identity
+    return open_hub(host, answers_within_s).to_id(identity)
 
 
 class Group:
@@ -156,7 +156,7 @@ class Group:
         """
         size = between(size, "the size of a group", 1, 1 << 20)
         rank = between(rank, "a rank", 0, size - 1)
-        place, identity = Place.from_bytes(unique_id)
+        place, identity = Place.from_id(unique_id)
         return cls([as_ordinal(device)], [rank], size, identity, place, timeout_s)
 
     @property

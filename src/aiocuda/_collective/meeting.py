@@ -20,13 +20,18 @@ from typing import Any, Final
 
 from aiocuda._collective.outbox import Outbox, keep_from_children
 from aiocuda._collective.silence import BEAT, Silence, between_looks_s
-from aiocuda.errors import ArgumentValueError, CollectiveError
+from aiocuda._values.given import shown
+from aiocuda._version import __version__
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CollectiveError
 
 __all__ = ["Line", "Place", "Reader", "encoded", "lines_of"]
 
 _MOST_BYTES: Final = 1 << 16  # of a line
 _FULL_BYTES: Final = 1 << 15  # of several messages in one
 _FLUSH_S: Final = 1.0
+_VERSION: Final = f"aiocuda {__version__}"
+_MAKER: Final = "aiocuda.collective.unique_id()"
+_IDENTITY_BYTES: Final = 128  # of NCCL's part of an id
 
 
 class Place:
@@ -38,22 +43,43 @@ class Place:
         self.host, self.port, self.secret, self.answers_within_s = host, port, secret, answers_within_s
         self.board = board
 
-    def to_bytes(self) -> bytes:
-        """Return it in a form that `from_bytes` reads; ends with a line's end."""
-        return encoded([self.host, self.port, self.secret, self.answers_within_s, self.board]) + b"\n"
+    def to_id(self, identity: bytes) -> bytes:
+        """Return a group's id, which `from_id` reads: a line with all of this, and NCCL's part."""
+        what = [_VERSION, self.host, self.port, self.secret, self.answers_within_s, self.board]
+        return lines_of([encoded(what)]) + identity
 
     @classmethod
-    def from_bytes(cls, given: bytes) -> tuple[Place, bytes]:
-        """Return the place, and the bytes behind it."""
-        head, found, rest = given.partition(b"\n")
-        try:
-            host, port, secret, answers_within_s, board = json.loads(head)
-            place = cls(str(host), int(port), str(secret), float(answers_within_s), board)
-        except (ValueError, TypeError):
-            found = b""
-        if not found:
-            raise ArgumentValueError("id is none that aiocuda.collective.unique_id() made")
-        return place, rest
+    def from_id(cls, given: object) -> tuple[Place, bytes]:
+        """Return the place, and NCCL's part of an id.
+
+        Raises
+        ------
+        ArgumentTypeError
+            It is no bytes.
+        ArgumentValueError
+            It is no id, or not the whole of one, or one that another version of aiocuda made.
+        """
+        if not isinstance(given, (bytes, bytearray)):
+            raise ArgumentTypeError(f"unique_id is the bytes that {_MAKER} gave; {shown(given)} was given")
+        head, _, identity = bytes(given).partition(b"\n")
+        match _value_of(head):
+            case [str(version), *parts] if version.startswith("aiocuda "):
+                pass
+            case _:
+                raise ArgumentValueError(
+                    f"unique_id is none that {_MAKER} made: {len(given)} bytes were given, and an id is a line of "
+                    f"text, and {_IDENTITY_BYTES} bytes behind it; pass all of it on, as it is"
+                )
+        if version != _VERSION:
+            raise ArgumentValueError(
+                f"unique_id was made by {version}, and this is {_VERSION}; all processes of a group need the same one"
+            )
+        if len(identity) != _IDENTITY_BYTES:
+            wanted = len(head) + 1 + _IDENTITY_BYTES
+            raise ArgumentValueError(
+                f"unique_id is of {wanted} bytes, and {len(given)} were given; pass all of it on, as it is"
+            )
+        return cls(*parts), identity
 
 
 class Reader:
@@ -66,16 +92,22 @@ class Reader:
         """Return the messages of the next line; None at the end, or where it is no such line."""
         try:
             line = self._file.readline(_MOST_BYTES)
-            said = json.loads(line) if line.endswith(b"\n") else None
-        except (OSError, ValueError, RecursionError):  # lists in lists in lists
+        except (OSError, ValueError):
             return None
-        match said:
+        match _value_of(line) if line.endswith(b"\n") else None:
             case None:
                 return None
             case ["each", list(messages)]:
                 return messages
-            case _:
+            case said:
                 return [said]
+
+
+def _value_of(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):  # lists in lists in lists
+        return None
 
 
 def encoded(what: Any) -> bytes:
