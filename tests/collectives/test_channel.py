@@ -17,6 +17,7 @@ import pytest
 import aiocuda as ac
 from aiocuda import ArgumentTypeError, ArgumentValueError
 from aiocuda._collective import hub, meeting, outbox
+from aiocuda.errors import CollectiveError
 
 TIMEOUT_S = 60
 NEVER_S = 1e6  # so tests alone look whether somebody is silent
@@ -134,9 +135,7 @@ def test_one_that_is_gone_is_told_with_what_waits_for_it(place, ranks):
     with asking(place, 2, b""):
         pass
     assert ranks[0].hears() == ["ended", "rank 2 is gone", waiting]
-    late = meeting.Line(place, 2, 3, ranks[1].heard.put, TIMEOUT_S)
     assert ranks[1].hears() == ["ended", "rank 2 is gone", ""]
-    late.close()
 
 
 def test_one_that_joins_after_the_end_is_told(place, ranks):
@@ -146,6 +145,68 @@ def test_one_that_joins_after_the_end_is_told(place, ranks):
     late = meeting.Line(place, 2, 3, heard.put, TIMEOUT_S)
     assert heard.get(timeout=TIMEOUT_S) == ["ended", "it was enough", ""]
     late.close()
+
+
+def refused(place: meeting.Place, rank: int, size: int) -> Any:
+    """Return what a rank hears that may not join."""
+    heard: queue.Queue[Any] = queue.Queue()
+    line = meeting.Line(place, rank, size, heard.put, TIMEOUT_S)
+    line.wait_for_answer(TIMEOUT_S)
+    what, reason, *_ = heard.get(timeout=TIMEOUT_S)
+    line.close()
+    assert what == "ended"
+    return reason
+
+
+def test_one_that_may_not_join_hears_why_whatever_it_has_said():
+    """What a connection was sent is gone once the other end closes it with words in it that nobody has read."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as rank:
+        connection, _ = server.accept()
+        rank.settimeout(TIMEOUT_S)
+        rank.sendall(b'["beat"]\n' * 10_000)
+        refuses = threading.Thread(target=hub._refuse, args=(connection, meeting.Reader(connection), "no"))
+        refuses.start()
+        refuses.join(0.05)  # if it does not read, it has closed the connection then
+        rank.shutdown(socket.SHUT_WR)
+        refuses.join(TIMEOUT_S)
+        with rank.makefile("rb") as heard:
+            assert heard.readlines() == [b'["ended", "no", ""]\n']
+
+
+def test_two_that_come_as_one_rank_are_told(place, ranks):
+    assert refused(place, 1, 3) == "rank 1 has already joined this group; each process needs a rank of its own"
+    assert all(each.heard.empty() for each in ranks)  # the first one stays
+    third = Rank(place, 2)
+    third.line.close()
+
+
+def test_one_that_comes_again_before_all_have_come_is_told(place, ranks):
+    ranks[0].line.close()
+    assert ranks[1].hears() == ["ended", "rank 0 is gone", ""]
+    assert refused(place, 0, 3) == "rank 0 of this id's group has come and gone; each group needs a new id"
+
+
+def test_an_id_that_is_used_again_is_told(place, ranks):
+    third = Rank(place, 2)
+    assert refused(place, 0, 3) == "this id's group was already made, of 3 ranks; each group needs a new id"
+    third.line.close()
+
+
+def test_an_id_of_a_group_that_has_ended_says_so(opened):
+    former = meeting.Place(opened.place.host, opened.place.port, "another secret", NEVER_S)  # whose port this one has
+    heard: queue.Queue[Any] = queue.Queue()
+    line = meeting.Line(former, 0, 3, heard.put, TIMEOUT_S)
+    assert "does not know the id that rank 0 has" in heard.get(timeout=TIMEOUT_S)[1]
+    line.close()
+
+
+def test_a_hub_that_does_not_answer_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        place = meeting.Place(*server.getsockname(), "secret", NEVER_S)
+        line = meeting.Line(place, 3, 4, lambda _: None, TIMEOUT_S)
+        with pytest.raises(CollectiveError, match=r"rank 3 has heard nothing for 0\.01 s from 127\.0\.0\.1"):
+            line.wait_for_answer(0.01)
+        line.close()
 
 
 NO_WORDS = {"lists in lists in lists": b"[" * 60_000 + b"\n", "no JSON": b"nonsense\n", "too long": b"1" * 70_000}

@@ -256,6 +256,55 @@ tell("over")
     assert "not all of 2 ranks have joined the group within 0.5 s" in ends[0]["error"], ends
 
 
+def test_two_that_come_as_one_rank_are_told_and_the_first_one_stays(tmp_path):
+    ends = run_ranks(
+        """
+from aiocuda._driver import nccl
+connect, connected = nccl.connect, []
+nccl.connect = lambda *arguments: (connected.append(arguments), connect(*arguments))[1]
+given = shared("id", unique_id)
+try:
+    g = Group.init(0, 2, given)
+except ac.errors.CollectiveError as error:
+    say(refused=str(error), connected=len(connected))
+    g = Group.init(1, 2, given)
+say(sum=ac.to_host(g.all_reduce(ac.ones(3))).sync(60).tolist())
+g.close()
+""",
+        2,
+        tmp_path,
+    )
+    assert [each["sum"] for each in ends] == [[2.0] * 3] * 2, ends
+    (refused,) = [said for each in ends for said in each.said if "refused" in said]
+    assert "rank 0 has already joined this group; each process needs a rank of its own" in refused["refused"]
+    assert refused["connected"] == 0  # NCCL of the first one would have heard of it
+
+
+def test_an_id_is_for_one_group(tmp_path):
+    (ended,) = run_ranks(
+        """
+given = unique_id()
+g = Group.init(0, 1, given)
+def again():
+    try:
+        Group.init(0, 1, given)
+    except ac.errors.CollectiveError as error:
+        return str(error)
+say(while_open=again())
+say(sum=ac.to_host(g.all_reduce(ac.ones(3))).sync(60).tolist())
+g.close()
+while "was already made" in (words := again()):
+    pass  # the process has not heard yet that it is over
+say(when_closed=words)
+""",
+        1,
+        tmp_path,
+    )
+    assert "this id's group was already made, of 1 ranks; each group needs a new id" in ended["while_open"]
+    assert ended["sum"] == [1.0] * 3
+    assert "an id whose group has ended is of no use" in ended["when_closed"]
+
+
 def test_collectives_of_processes_are_in_no_graph(tmp_path):
     (ended,) = run_ranks(
         """

@@ -17,13 +17,14 @@ from typing import Final
 
 from aiocuda._collective.board import BoardFile
 from aiocuda._collective.coordinator import Answer, Coordinator
-from aiocuda._collective.meeting import Place, Reader, encoded, lines_of
+from aiocuda._collective.meeting import JOINED, Place, Reader, encoded, lines_of
 from aiocuda._collective.outbox import Outbox, keep_from_children
 from aiocuda._collective.silence import BEAT, Silence, between_looks_s
 
 __all__ = ["Hub", "open_hub"]
 
 _SECRET_BYTES: Final = 16
+_REFUSED_S: Final = 10.0  # in which one that may not join reads why
 
 _hubs: set[Hub] = set()  # of the ids that this process has made
 
@@ -76,12 +77,15 @@ class Hub:
     def _serve(self, connection: socket.socket) -> None:
         reader = Reader(connection)
         match reader.next():
-            case [{"secret": str(secret), "rank": int(rank), "size": int(size), **more}] if self._is_ours(secret):
+            case [{"secret": str(secret), "rank": int(rank), "size": int(size), **more}] if (
+                self._is_ours(secret) and 0 <= rank < size
+            ):
                 silence = self._let_in(rank, size, more.get("board") is True, connection)
             case _:
-                silence = None
-        if silence is None:
-            connection.close()
+                connection.close()
+                return
+        if isinstance(silence, str):
+            _refuse(connection, reader, silence)
             return
         while (said := reader.next()) is not None:
             silence.hear()
@@ -94,16 +98,26 @@ class Hub:
     def _is_ours(self, secret: str) -> bool:
         return hmac.compare_digest(secret.encode("utf-8", "backslashreplace"), self.place.secret.encode())
 
-    def _let_in(self, rank: int, size: int, has_board: bool, connection: socket.socket) -> Silence | None:
+    def _let_in(self, rank: int, size: int, has_board: bool, connection: socket.socket) -> Silence | str:
+        """Have a rank join; else return why it may not."""
         with self._lock:
-            if rank in self._outboxes or not 0 <= rank < size:
-                return None
+            if rank in self._outboxes:
+                return self._why_not(rank)
             self._outboxes[rank] = Outbox(connection)
+            self._tell([([rank], JOINED)])
             self._there[rank] = silence = Silence()
             if self._coordinator is None:
                 self._coordinator = Coordinator(rank, size)
             self._tell(self._coordinator.join(rank, size, has_board))
         return silence
+
+    def _why_not(self, rank: int) -> str:
+        """Return why one that comes as a rank that has come before may not join."""
+        if self._coordinator is not None and len(self._outboxes) >= self._coordinator.size:
+            return f"this id's group was already made, of {self._coordinator.size} ranks; each group needs a new id"
+        if rank in self._there:
+            return f"rank {rank} has already joined this group; each process needs a rank of its own"
+        return f"rank {rank} of this id's group has come and gone; each group needs a new id"
 
     def _lose(self, rank: int, why: str) -> None:
         with self._lock:
@@ -133,6 +147,15 @@ class Hub:
             self._board.close()
         _hubs.discard(self)
         self._is_over.set()
+
+
+def _refuse(connection: socket.socket, reader: Reader, reason: str) -> None:
+    with contextlib.suppress(OSError), connection:
+        connection.settimeout(_REFUSED_S)
+        connection.sendall(lines_of([encoded(["ended", reason, ""])]))
+        connection.shutdown(socket.SHUT_WR)
+        while reader.next() is not None:  # a connection that is closed with words in it takes back what it was sent
+            pass
 
 
 def _board_file() -> BoardFile | None:

@@ -24,7 +24,9 @@ from aiocuda._values.given import shown
 from aiocuda._version import __version__
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, CollectiveError
 
-__all__ = ["Line", "Place", "Reader", "encoded", "lines_of"]
+__all__ = ["JOINED", "Line", "Place", "Reader", "encoded", "lines_of"]
+
+JOINED: Final = ["joined"]  # the first that a rank hears, unless it may not join
 
 _MOST_BYTES: Final = 1 << 16  # of a line
 _FULL_BYTES: Final = 1 << 15  # of several messages in one
@@ -165,7 +167,8 @@ class Line:
         except OSError as error:
             raise CollectiveError(
                 f"rank {rank} does not reach {place.host}:{place.port}, where the group's id was made ({error}); the "
-                "process that called unique_id() must be there, and its host= an address that all ranks reach"
+                "process that called unique_id() must be there, and its host= an address that all ranks reach; an id "
+                "whose group has ended is of no use"
             ) from error
         keep_from_children(self._connection)
         self._connection.settimeout(None)
@@ -174,12 +177,27 @@ class Line:
         self._outbox = Outbox(self._connection)
         self._heard = heard
         self._silence = Silence()
+        self._has_answer = threading.Event()
         self._saying = threading.Lock()
         self._later: deque[Any] = deque()  # both take no lock, also if a finalizer comes in the middle
         self._wake: queue.SimpleQueue[bool] = queue.SimpleQueue()  # False: the line has ended
         self.say({"secret": place.secret, "rank": rank, "size": size, "board": has_board})
         for run, name in ((self._listen, "aiocuda-collective-line"), (self._beat, "aiocuda-collective-beats")):
             threading.Thread(target=run, name=name, daemon=True).start()
+
+    def wait_for_answer(self, timeout_s: float) -> None:
+        """Wait until the rank has joined, or has heard why not.
+
+        Raises
+        ------
+        CollectiveError
+            The hub says nothing in that time.
+        """
+        if not self._has_answer.wait(timeout_s):
+            raise CollectiveError(
+                f"rank {self._rank} has heard nothing for {timeout_s:g} s from {self._place.host}:{self._place.port}, "
+                "where the group's id was made: that process is stopped, or the network is cut"
+            )
 
     def say(self, what: Any) -> None:
         """Send a message, behind all that was to be said before."""
@@ -234,9 +252,17 @@ class Line:
         while (said := reader.next()) is not None:
             self._silence.hear()
             for each in said:
-                if each != BEAT:
+                if each not in (BEAT, JOINED):
                     self._heard(each)
-        self._end(f"the process that made the group's id is gone, or rank {self._rank} is cut off from it")
+            self._has_answer.set()
+        if self._has_answer.is_set():
+            self._end(f"the process that made the group's id is gone, or rank {self._rank} is cut off from it")
+        else:
+            self._end(
+                f"{self._place.host}:{self._place.port} does not know the id that rank {self._rank} has: the process "
+                "that made it, or the group that it was for, has ended"
+            )
+            self._has_answer.set()
 
     def _beat(self) -> None:
         between_s = between_looks_s(self._place.answers_within_s)

@@ -103,6 +103,9 @@ class Members:
             return None
 
         try:
+            if self._others is not None:
+                self._others.wait_until_joined(self._timeout_s)
+                self._raise_failure()
             self._communicators.join(self._identity, give_up)
             call_while(connect, give_up)
         except CollectiveError as error:
@@ -201,10 +204,13 @@ class Members:
 
     def require_usable(self) -> None:
         """Raise `CollectiveError` if the group has failed, `ClosedError` if it was closed."""
-        if self._error is not None:
-            raise CollectiveError(*self._error.args)
+        self._raise_failure()
         if self._is_closing:
             raise ClosedError(_CLOSED)
+
+    def _raise_failure(self) -> None:
+        if self._error is not None:
+            raise CollectiveError(*self._error.args)  # each gets one of its own
 
     def promise(self, call: Call, origin: str = "") -> Promise | None:
         """Give the next call its place in the order of the process; None where there are no other processes."""

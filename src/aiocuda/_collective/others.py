@@ -113,6 +113,16 @@ class Others:
         self._on_board: dict[Key, int] = {}  # their numbers there, of calls that the hub has not answered
         self._line = Line(place, rank, size, self._hear, timeout_s, has_board=self._board is not None)
 
+    def wait_until_joined(self, timeout_s: float) -> None:
+        """Wait until the hub has let this rank in, or the group has failed.
+
+        Raises
+        ------
+        CollectiveError
+            The hub says nothing in that time.
+        """
+        self._line.wait_for_answer(timeout_s)
+
     def promise(self, call: Call, origin: str) -> Promise:
         """Give this rank's next call the number that all ranks know it by. `origin`: where it was built, if known."""
         match call.kind:
