@@ -19,6 +19,7 @@ struct Doubt {
   enum class State : std::uint8_t { open, well, failed };
   State state = State::open;
   nanobind::object error;  // once it has failed
+  nanobind::object asked;  // says whom the work waits for, as long as it is open
   // Nothing may use the bytes any more, because a group has ended. What was submitted before is not concerned.
   bool is_of_use = false;
 

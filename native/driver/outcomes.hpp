@@ -50,11 +50,13 @@ class Outcomes {
   void end(dataflow::Doubt& doubt) {
     if (doubt.state != dataflow::Doubt::State::open) return;
     doubt.state = dataflow::Doubt::State::well;
+    doubt.asked.reset();
   }
   void fail(dataflow::Doubt& doubt, nb::object error) {
     if (doubt.state != dataflow::Doubt::State::open) return;
     doubt.state = dataflow::Doubt::State::failed;
     doubt.error = std::move(error);
+    doubt.asked.reset();
     has_failed_ = true;
   }
   // Whatever is to use these bytes from now on raises the error.
@@ -64,6 +66,14 @@ class Outcomes {
     refused->error = std::move(error);
     refused->is_of_use = true;
     put(use, refused);
+  }
+  // Who can say whom the work waits for that an operation depends on. The operation was submitted.
+  std::vector<nb::object> asked(const dataflow::Op& op) const {
+    std::vector<nb::object> found;
+    each_noted(op, [&](const dataflow::Doubt& doubt) {
+      if (doubt.asked.is_valid()) found.push_back(doubt.asked);
+    });
+    return found;
   }
   // The error of the collective that an operation depends on, if one has failed. The operation was submitted.
   nb::object find_error(const dataflow::Op& op) const {

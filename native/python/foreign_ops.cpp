@@ -3,6 +3,7 @@
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/vector.h>
 
 #include <optional>
 #include <utility>
@@ -115,8 +116,14 @@ void bind_foreign_ops(nb::module_& module) {
         process_engine().outcomes.refuse_use({array.buffer.get(), array.span(), true}, std::move(error));
       },
       "array"_a, "error"_a);
+  module.def("asked", [](const dataflow::Op& op) { return process_engine().outcomes.asked(op); }, "op"_a);
   nb::class_<dataflow::Doubt>(module, "Doubt")
-      .def(nb::new_([] { return std::make_shared<dataflow::Doubt>(); }))
+      .def(nb::new_([](nb::object asked) {
+             const auto doubt = std::make_shared<dataflow::Doubt>();
+             if (!asked.is_none()) doubt->asked = std::move(asked);
+             return doubt;
+           }),
+           "asked"_a = nb::none())
       .def("end", [](dataflow::Doubt& doubt) { process_engine().outcomes.end(doubt); })
       .def("fail",
            [](dataflow::Doubt& doubt, nb::object error) { process_engine().outcomes.fail(doubt, std::move(error)); });

@@ -241,7 +241,7 @@ g.close()
 def test_a_rank_that_does_not_come_is_named_by_the_time_out(tmp_path):
     ends = run_ranks(
         """
-if rank == 1:
+if rank > 0:
     wait_for("over")
     sys.exit()
 try:
@@ -250,10 +250,48 @@ except ac.errors.CollectiveError as error:
     say(error=str(error))
 tell("over")
 """,
-        2,
+        3,
         tmp_path,
     )
-    assert "not all of 2 ranks have joined the group within 0.5 s" in ends[0]["error"], ends
+    assert "rank 1, 2 of 3 has not joined the group within 0.5 s, or not by the same id" in ends[0]["error"], ends
+
+
+@pytest.mark.parametrize("channel", ["board", "line"])
+def test_a_time_out_names_the_ranks_that_have_not_come(tmp_path, channel):
+    """Also that of a copy of the result; and once they have come nothing of it is left."""
+    ends = run_ranks(
+        """
+if CHANNEL == "line":
+    from aiocuda._collective import hub
+    hub._board_file = lambda: None
+g = group()
+x = ac.ones(10).sync()
+g.all_reduce(x).sync(60)
+async def main():
+    summed = g.all_reduce(x)
+    if rank == 0:
+        copied = ac.to_host(summed)
+        for wait in (summed.within(0.2), copied.within(0)):
+            try:
+                await wait
+            except ac.DeviceTimeoutError as error:
+                say(running=error.running)
+        tell("over")
+    while rank > 0 and not (folder / "over").exists():
+        await asyncio.sleep(0.005)
+    await summed
+    say(sum=(await ac.to_host(summed)).tolist()[0])
+asyncio.run(main())
+g.close()
+""".replace("CHANNEL", repr(channel)),
+        3,
+        tmp_path,
+    )
+    words = "which waits for call 3, all_reduce of float32(10,), sum: rank 1, 2 has not called it"
+    said = [each["running"] for end in ends for each in end.said if "running" in each]
+    assert len(said) == 2, ends
+    assert all(words in each for running in said for each in running), ends
+    assert [each["sum"] for each in ends] == [3.0] * 3
 
 
 def test_two_that_come_as_one_rank_are_told_and_the_first_one_stays(tmp_path):

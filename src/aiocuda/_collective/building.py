@@ -130,7 +130,7 @@ class Builder:
         self, call: Call, sends: list[list[Any]], receives: list[list[Any]], name: str = ""
     ) -> DeviceOp[Any]:
         self._members.require_usable()
-        doubt = _native.Doubt()
+        doubt = _native.Doubt(self._members.waits_for_now)
         flat_sends = [each for row in sends for each in row]
         flat_receives = [each for row in receives for each in row]
         token = self._members.tokens[0]

@@ -33,6 +33,7 @@ class Coordinator:
         self._first = rank
         self.size = size
         self._agreement = Agreement(size)
+        self._absent = set(range(size))  # ranks that have not joined yet
         self._present: set[int] = set()  # ranks that have joined, and are neither gone nor have left
         self._without_board = size  # how many ranks have not joined with the board
         self._reason: str | None = None
@@ -42,6 +43,7 @@ class Coordinator:
 
         If all ranks have the group's board, they are told to use it, before they have agreed on their first call.
         """
+        self._absent.discard(rank)
         self._present.add(rank)
         self._without_board -= has_board
         if self._reason is not None:
@@ -65,6 +67,8 @@ class Coordinator:
         match said:
             case ["waits", int(number)]:
                 return [([rank], ["waits", number, self._waits_for(rank)])]
+            case ["absent?", int(number)]:
+                return [([rank], ["waits", number, brief(", ".join(map(str, sorted(self._absent))))])]
             case ["kept?", int(number)]:
                 return self._ask_absent(rank, number)
             case ["built", int(asker), int(number), str(words)]:

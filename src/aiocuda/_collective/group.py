@@ -19,7 +19,7 @@ from aiocuda._driver import nccl
 from aiocuda._engine.execution import checked_timeout
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values.given import between
-from aiocuda.errors import ArgumentValueError
+from aiocuda.errors import ArgumentValueError, CollectiveError
 
 __all__ = ["Group", "unique_id"]
 
@@ -87,7 +87,8 @@ class Group:
         try:
             self._members.wait_until_ready(lambda: self._builder.connection().sync(), deadline)
         except BaseException as error:
-            self._members.fail(f"the group was not made: {error}")
+            reason = error.reason if isinstance(error, CollectiveError) else error
+            self._members.fail(f"the group was not made: {reason}")
             self._members.close(0)
             raise
 

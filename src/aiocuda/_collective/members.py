@@ -29,6 +29,7 @@ from aiocuda.errors import ArgumentValueError, CaptureError, ClosedError, Collec
 __all__ = ["Members"]
 
 _REASON_S: Final = 1.0
+_BRIEFLY_S: Final = 0.1
 _CLOSED: Final = "the group was closed before this use of it; make another one"
 
 
@@ -95,12 +96,7 @@ class Members:
         def give_up() -> str | None:
             if self._error is not None:
                 return str(self._error)
-            if time.monotonic() > deadline:
-                return (
-                    f"not all of {self.size} ranks have joined the group within {self._timeout_s:g} s; are all of them "
-                    "started?"
-                )
-            return None
+            return self._late_to_join() if time.monotonic() > deadline else None
 
         try:
             if self._others is not None:
@@ -113,6 +109,18 @@ class Members:
             if self._error is None:
                 raise
             raise CollectiveError(*self._error.args) from error
+
+    def _late_to_join(self) -> str:
+        """Return in words that the time is over, and who has not joined."""
+        absent = self._others.absent() if self._others is not None else ""
+        if absent is None:
+            return f"not all of {self.size} ranks have joined the group within {self._timeout_s:g} s"
+        if absent:
+            return (
+                f"rank {absent} of {self.size} has not joined the group within {self._timeout_s:g} s, or not by the "
+                "same id"
+            )
+        return f"NCCL has not connected the {self.size} ranks within {self._timeout_s:g} s, which have all joined"
 
     def _nccl_has_failed(self, said: str) -> None:
         self._wait_for_reason()
@@ -134,6 +142,10 @@ class Members:
             waiting += f"; {kept}"
         first = self._watch.first() if self._watch is not None else None
         return waiting or (first.words if first is not None else "")
+
+    def waits_for_now(self) -> str:
+        """Return the same for a wait that is over. *Blocks*: a tenth of a second at most."""
+        return self._others.waits_for(_BRIEFLY_S) if self._others is not None else ""
 
     def close(self, timeout_s: float) -> None:
         """Wait for the calls under way, unless the group has failed, and let go of the ranks. Once.

@@ -167,20 +167,23 @@ class Others:
         self._line.flush()
         self._look_for_kept()
 
-    def waits_for(self) -> str:
+    def waits_for(self, answer_s: float = _ANSWER_S) -> str:
         """Ask the hub for whom the first call waits that is not agreed on; empty if there is none.
 
-        *Blocks*: until it has answered, a second at most. Not to be called by the line's threads.
+        *Blocks*: until it has answered, so long at most. Not to be called by the line's threads.
         """
         with self._changed:
             if not self._calls:
                 return ""
-            self._asked = number = self._asked + 1
-            self._line.say(["waits", number])
-            self._changed.wait_for(lambda: self._answered >= number or self._is_over, _ANSWER_S)
-            if self._answered >= number:
-                return self._answer
-        return self._waits_by_itself()
+        answer = self._ask("waits", answer_s)
+        return self._waits_by_itself() if answer is None else answer
+
+    def absent(self) -> str | None:
+        """Ask the hub which ranks have not joined. None: it does not say.
+
+        *Blocks*: until it has answered, a second at most. Not to be called by the line's threads.
+        """
+        return self._ask("absent?", _ANSWER_S)
 
     def kept_by(self) -> str:
         """Ask the ranks that the first call waits for whether they have built it, and nobody has executed it.
@@ -220,6 +223,13 @@ class Others:
         if in_peace:
             self._line.say(["bye"])
         self._line.close()
+
+    def _ask(self, question: str, answer_s: float) -> str | None:
+        with self._changed:
+            self._asked = number = self._asked + 1
+            self._line.say([question, number])
+            self._changed.wait_for(lambda: self._answered >= number or self._is_over, answer_s)
+            return self._answer if self._answered >= number else None
 
     def _waits_by_itself(self) -> str:
         with self._changed:

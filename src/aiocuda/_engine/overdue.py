@@ -68,7 +68,9 @@ def _described(op: _native.Op) -> str:
     origin = faults.origin_text(op)
     built = f" (built at {origin})" if origin else ""
     streams = {_stream_title(stream) for stream, _ in op._ready}
-    return f"{faults.describe(op)}{built} on {' and '.join(sorted(streams))}"
+    # Of collectives: other ranks, which may not have come to theirs.
+    others = "".join(f", which waits for {words}" for words in {each(): None for each in _native.asked(op)} if words)
+    return f"{faults.describe(op)}{built} on {' and '.join(sorted(streams))}{others}"
 
 
 def _stream_title(stream: int) -> str:
