@@ -95,7 +95,7 @@ class Builder:
         if call.kind in ("send", "recv", "broadcast"):
             receives = sends
         elif out is not None:
-            receives = self._rows(out, "out")
+            receives = self._rows(self._with_all_rows(call, out, sends), "out")
             if [len(each) for each in receives] != [len(each) for each in sends]:
                 raise ArgumentValueError("out has another form than x; give an array for each of x")
         else:
@@ -114,6 +114,16 @@ class Builder:
         given = x if self._members.is_local else [x]
         formed = [row if isinstance(each, (list, tuple)) else row[0] for row, each in zip(rows, given, strict=True)]
         return formed if self._members.is_local else formed[0]
+
+    def _with_all_rows(self, call: Call, out: Any, sends: list[list[Any]]) -> Any:
+        """Return `out` with something in the place of None where it is not looked at: what is sent."""
+        is_list = self._members.is_local and isinstance(out, (list, tuple)) and len(out) == len(sends)
+        if call.kind != "reduce" or not is_list:
+            return out
+        return [
+            row if each is None and rank != call.root else each
+            for each, row, rank in zip(out, sends, self._members.ranks, strict=True)
+        ]
 
     def _new(self, call: Call, x: Any, device: int) -> Any:
         """Return an operation that makes what a rank receives."""

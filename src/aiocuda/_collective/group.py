@@ -18,7 +18,7 @@ from aiocuda._devices.device import Device, DeviceLike, as_ordinal
 from aiocuda._driver import nccl
 from aiocuda._engine.execution import checked_timeout
 from aiocuda._ops.operation import DeviceOp
-from aiocuda._values.given import between
+from aiocuda._values.given import between, sequence, text
 from aiocuda.errors import ArgumentValueError, CollectiveError
 
 __all__ = ["Group", "unique_id"]
@@ -47,9 +47,10 @@ def unique_id(host: str = "127.0.0.1", *, answers_within_s: float = 30.0) -> byt
     ------
     MissingPackageError
         nccl4py or NCCL is not installed.
-    ArgumentValueError
-        `answers_within_s` is no number above 0.
+    ArgumentTypeError, ArgumentValueError
+        `host` is no address of this machine, or `answers_within_s` is no number above 0.
     """
+    text(host, "host", "the address of this machine")
     if not checked_timeout(answers_within_s):
         raise ArgumentValueError("answers_within_s is a number of seconds above 0; 0 was given")
     identity = nccl.new_id()
@@ -112,12 +113,13 @@ class Group:
         ------
         MissingPackageError
             nccl4py or NCCL is not installed.
-        ArgumentValueError
-            There is no device, or one is named twice.
+        ArgumentTypeError, ArgumentValueError
+            There is no device, or one is named twice; or `timeout_s` is no number, negative or NaN.
         CollectiveError
             NCCL does not connect them.
         """
-        ordinals = [as_ordinal(each) for each in devices]
+        timeout_s = checked_timeout(timeout_s)
+        ordinals = [as_ordinal(each) for each in sequence(devices, "devices", "devices")]
         if not ordinals or len(set(ordinals)) != len(ordinals):
             raise ArgumentValueError(f"a local group is of different devices, at least one; {ordinals} were given")
         return cls(ordinals, range(len(ordinals)), len(ordinals), nccl.new_id(), None, timeout_s)
@@ -150,11 +152,14 @@ class Group:
         ------
         MissingPackageError
             nccl4py or NCCL is not installed.
-        ArgumentValueError
-            `rank` is not below `size`, or `unique_id` is none.
+        ArgumentTypeError, ArgumentValueError
+            `rank` is not below `size`, `unique_id` is none, or not whole, or one of another version of aiocuda; or
+            `timeout_s` is no number, negative or NaN.
         CollectiveError
-            Not all ranks have joined in time, or one is gone.
+            Not all ranks have joined in time, which the error names; or one is gone; or another process has joined as
+            this rank; or the id is that of another group.
         """
+        timeout_s = checked_timeout(timeout_s)
         size = between(size, "the size of a group", 1, 1 << 20)
         rank = between(rank, "a rank", 0, size - 1)
         place, identity = Place.from_id(unique_id)
@@ -294,8 +299,10 @@ class Group:
             As for `all_reduce`.
         root
             The rank that gets the result.
-        op, out
+        op
             As for `all_reduce`.
+        out
+            As for `all_reduce`. That of `root` alone is written; in a local group, the others may be None.
 
         Returns
         -------

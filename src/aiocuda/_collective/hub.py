@@ -20,6 +20,8 @@ from aiocuda._collective.coordinator import Answer, Coordinator
 from aiocuda._collective.meeting import JOINED, Place, Reader, encoded, lines_of
 from aiocuda._collective.outbox import Outbox, keep_from_children
 from aiocuda._collective.silence import BEAT, Silence, between_looks_s
+from aiocuda._values.given import shown
+from aiocuda.errors import ArgumentValueError
 
 __all__ = ["Hub", "open_hub"]
 
@@ -41,7 +43,12 @@ class Hub:
     """
 
     def __init__(self, host: str, answers_within_s: float) -> None:
-        self._listener = socket.create_server((host, 0))
+        try:
+            self._listener = socket.create_server((host, 0))
+        except OSError as error:
+            raise ArgumentValueError(
+                f"host is an address of this machine at which all ranks reach it; {shown(host)} is none ({error})"
+            ) from error
         keep_from_children(self._listener)
         port = self._listener.getsockname()[1]
         self._board = _board_file()
