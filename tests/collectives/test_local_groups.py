@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import aiocuda as ac
-from aiocuda.collective import Group
+from aiocuda._driver import nccl
+from aiocuda.collective import Group, unique_id
 from aiocuda.errors import CollectiveError
 
 pytest.importorskip("nccl.bindings")
@@ -113,6 +115,29 @@ def test_small_arrays_go_out_together(group):
     for row in made:
         assert [each.tolist() for each in on_host(row)] == [[3.0], [3.0] * 2, [3.0] * 3]
     assert sum("Group.all_reduce" in line for line in str(ac.zip(*made[0], *made[1]).explain()).splitlines()) <= 1
+
+
+@pytest.mark.parametrize("kind", ["local", "processes"])
+def test_a_list_of_arrays_is_one_group_of_nccls(group, monkeypatch, kind):
+    """It is no faster than one array after the other otherwise."""
+    made = group if kind == "local" else Group.init(0, 1, unique_id())
+    devices = [each.ordinal for each in made.devices]
+    lists = [[ac.full(3, number, device=each).sync() for number in range(20)] for each in devices]
+    given = lists if kind == "local" else lists[0]
+    done = []
+    bindings = nccl._bindings()
+
+    def noted(name: str, call: Any, *arguments: Any) -> Any:
+        done.append(name)
+        return call(*arguments)
+
+    for name in ("group_start", "all_reduce", "group_end"):
+        monkeypatch.setattr(bindings, name, functools.partial(noted, name, getattr(bindings, name)))
+    summed = made.all_reduce(given, out=given)
+    (summed[0][0] if kind == "local" else summed[0]).sync(60)  # all are parts of one operation
+    assert done == ["group_start", *["all_reduce"] * 20 * len(devices), "group_end"]
+    if kind == "processes":
+        made.close()
 
 
 def test_the_list_is_of_parts_of_one_operation(group):
