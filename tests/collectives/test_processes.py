@@ -258,24 +258,28 @@ tell("over")
 
 @pytest.mark.parametrize("channel", ["board", "line"])
 def test_a_time_out_names_the_ranks_that_have_not_come(tmp_path, channel):
-    """Also that of a copy of the result; and once they have come nothing of it is left."""
+    """Also that of copies of the result, which asks once; and once they have come nothing of it is left."""
     ends = run_ranks(
         """
 if CHANNEL == "line":
     from aiocuda._collective import hub
     hub._board_file = lambda: None
+from aiocuda._collective.members import Members
+asks, asked = Members.waits_for_now, []
+Members.waits_for_now = lambda members: (asked.append(members), asks(members))[1]
 g = group()
 x = ac.ones(10).sync()
 g.all_reduce(x).sync(60)
 async def main():
     summed = g.all_reduce(x)
     if rank == 0:
-        copied = ac.to_host(summed)
-        for wait in (summed.within(0.2), copied.within(0)):
+        copies = ac.zip(*(ac.to_host(summed) for _ in range(5)))
+        for wait in (summed.within(0.2), copies.within(0)):
+            asked.clear()
             try:
                 await wait
             except ac.DeviceTimeoutError as error:
-                say(running=error.running)
+                say(running=error.running, asked=len(asked))
         tell("over")
     while rank > 0 and not (folder / "over").exists():
         await asyncio.sleep(0.005)
@@ -288,9 +292,9 @@ g.close()
         tmp_path,
     )
     words = "which waits for call 3, all_reduce of float32(10,), sum: rank 1, 2 has not called it"
-    said = [each["running"] for end in ends for each in end.said if "running" in each]
-    assert len(said) == 2, ends
-    assert all(words in each for running in said for each in running), ends
+    said = [each for each in ends[0].said if "running" in each]
+    assert [(len(each["running"]), each["asked"]) for each in said] == [(1, 1), (5, 1)], ends
+    assert all(words in running for each in said for running in each["running"]), ends
     assert [each["sum"] for each in ends] == [3.0] * 3
 
 

@@ -5,7 +5,7 @@ Always true: looking submits nothing, waits for no device, and changes nothing b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from aiocuda import _native
 from aiocuda._engine import faults
@@ -24,7 +24,8 @@ def overdue(op: _native.Op, waited_s: float) -> BaseException:
     It is the operation's own where looking finds that the operation has failed, as on a lost device.
     """
     _native.await_calls(_DRIVER_PATIENCE_S)
-    running = tuple(_described(each) for each in _submitted(op) if not _has_ended(each))
+    answers: dict[Callable[[], str], str] = {}
+    running = tuple(_described(each) + _others_of(each, answers) for each in _submitted(op) if not _has_ended(each))
     if op._state == "failed":
         failure: BaseException = op._outcome
         return failure.with_traceback(None)
@@ -68,9 +69,14 @@ def _described(op: _native.Op) -> str:
     origin = faults.origin_text(op)
     built = f" (built at {origin})" if origin else ""
     streams = {_stream_title(stream) for stream, _ in op._ready}
-    # Of collectives: other ranks, which may not have come to theirs.
-    others = "".join(f", which waits for {words}" for words in {each(): None for each in _native.asked(op)} if words)
-    return f"{faults.describe(op)}{built} on {' and '.join(sorted(streams))}{others}"
+    return f"{faults.describe(op)}{built} on {' and '.join(sorted(streams))}"
+
+
+def _others_of(op: _native.Op, answers: dict[Callable[[], str], str]) -> str:
+    """Return which ranks have not come to a collective that an operation depends on; each group is asked once."""
+    groups = dict.fromkeys(_native.asked(op))
+    answers |= {group: group() for group in groups if group not in answers}
+    return "".join(f", which waits for {answers[group]}" for group in groups if answers[group])
 
 
 def _stream_title(stream: int) -> str:
