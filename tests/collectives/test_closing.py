@@ -53,6 +53,35 @@ g.close()
     assert "close() waited for 0.05 s" in ends[1]["told"]
 
 
+def test_others_hear_why_where_the_rank_that_aborts_ends_with_the_hub(tmp_path):
+    """The hub is in that rank's process, and slow."""
+    ends = run_ranks(
+        """
+from aiocuda._collective.coordinator import Coordinator
+hear = Coordinator.hear
+def slow(self, of, messages):
+    if any(each[0] == "failed" for each in messages):
+        time.sleep(0.2)
+    return hear(self, of, messages)
+Coordinator.hear = slow
+g = group()
+if rank == 0:
+    g.abort()
+    os._exit(0)
+while "failed" not in repr(g):
+    time.sleep(0.005)
+try:
+    g.barrier()
+except ac.errors.CollectiveError as error:
+    say(told=str(error))
+g.close()
+""",
+        2,
+        tmp_path,
+    )
+    assert "rank 0 aborted the group" in ends[1]["told"], ends
+
+
 @pytest.mark.parametrize("aborts", [0, 1])
 def test_an_abort_ends_a_close_that_waits(tmp_path, aborts):
     ends = run_ranks(

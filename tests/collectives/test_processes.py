@@ -302,13 +302,13 @@ def test_two_that_come_as_one_rank_are_told_and_the_first_one_stays(tmp_path):
     ends = run_ranks(
         """
 from aiocuda._driver import nccl
-connect, connected = nccl.connect, []
-nccl.connect = lambda *arguments: (connected.append(arguments), connect(*arguments))[1]
+join, joined = nccl.Communicators.join, []
+nccl.Communicators.join = lambda *arguments: (joined.append(arguments), join(*arguments))[1]
 given = shared("id", unique_id)
 try:
     g = Group.init(0, 2, given)
 except ac.errors.CollectiveError as error:
-    say(refused=str(error), connected=len(connected))
+    say(refused=str(error), joined=len(joined))
     g = Group.init(1, 2, given)
 say(sum=ac.to_host(g.all_reduce(ac.ones(3))).sync(60).tolist())
 g.close()
@@ -319,7 +319,7 @@ g.close()
     assert [each["sum"] for each in ends] == [[2.0] * 3] * 2, ends
     (refused,) = [said for each in ends for said in each.said if "refused" in said]
     assert "rank 0 has already joined this group; each process needs a rank of its own" in refused["refused"]
-    assert refused["connected"] == 0  # NCCL of the first one would have heard of it
+    assert refused["joined"] == 0  # NCCL of the first one would have heard of it
 
 
 def test_an_id_is_for_one_group(tmp_path):

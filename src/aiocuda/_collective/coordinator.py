@@ -56,6 +56,11 @@ class Coordinator:
             self._present,
         )
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the group has failed."""
+        return self._reason is not None
+
     def hear(self, rank: int, messages: Iterable[Any]) -> list[Answer]:
         """Note what a rank says; return what is to be told."""
         answers = [answer for each in messages for answer in self._hear(rank, each)]

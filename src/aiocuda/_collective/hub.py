@@ -23,7 +23,7 @@ from aiocuda._collective.silence import BEAT, Silence, between_looks_s
 from aiocuda._values.given import shown
 from aiocuda.errors import ArgumentValueError
 
-__all__ = ["Hub", "open_hub"]
+__all__ = ["Hub", "open_hub", "wait_until_told"]
 
 _SECRET_BYTES: Final = 16
 _REFUSED_S: Final = 10.0  # in which one that may not join reads why
@@ -58,6 +58,7 @@ class Hub:
         self._coordinator: Coordinator | None = None  # once a rank has come
         self._outboxes: dict[int, Outbox] = {}  # of all that have come
         self._there: dict[int, Silence] = {}  # those that are still there
+        self.has_told = threading.Event()  # all ranks that the group has failed
         self._is_over = threading.Event()
         for run, name in ((self._accept, "aiocuda-meeting"), (self._beat, "aiocuda-beats")):
             threading.Thread(target=run, name=name, daemon=True).start()
@@ -145,6 +146,8 @@ class Hub:
         # The hub is rank 0's, as a rule, and that process may end once it knows. So it is told last.
         for rank in sorted(told, reverse=True):
             self._outboxes[rank].put(lines_of(told[rank]))
+        if self._coordinator is not None and self._coordinator.has_ended:
+            self.has_told.set()
 
     def _end(self) -> None:
         with contextlib.suppress(OSError):
@@ -177,3 +180,10 @@ def open_hub(host: str, answers_within_s: float) -> Place:
     hub = Hub(host, answers_within_s)
     _hubs.add(hub)
     return hub.place
+
+
+def wait_until_told(place: Place, timeout_s: float) -> None:
+    """Wait until the hub of a place, if it is in this process, has told all ranks that their group has failed."""
+    for each in list(_hubs):
+        if each.place.secret == place.secret:
+            each.has_told.wait(timeout_s)

@@ -20,6 +20,7 @@ from aiocuda._collective.agreement import Key, brief
 from aiocuda._collective.board import Board, opened
 from aiocuda._collective.calls import Call
 from aiocuda._collective.coordinator import LONGEST_REASON
+from aiocuda._collective.hub import wait_until_told
 from aiocuda._collective.meeting import Line, Place
 from aiocuda._verbs.create import empty_host
 from aiocuda.errors import DriverError
@@ -91,7 +92,7 @@ class Others:
         failed: Callable[[str, bool, str], object],
         timeout_s: float,
     ) -> None:
-        self._rank, self._device = rank, device
+        self._place, self._rank, self._device = place, rank, device
         self._failed = failed
         self._changed = threading.Condition()
         self._promises: weakref.WeakValueDictionary[Key, Promise] = weakref.WeakValueDictionary()
@@ -204,8 +205,9 @@ class Others:
             return "; ".join(asked.found)
 
     def tell(self, reason: str) -> None:
-        """Say that the group has failed."""
+        """Say that the group has failed. *Blocks*: for a moment, if the hub is here."""
         self._line.say(["failed", brief(reason, LONGEST_REASON)])
+        wait_until_told(self._place, _ANSWER_S)  # or the others hear that this process has ended, and not why
 
     def let_go(self) -> None:
         """Let all streams go on: NCCL was told to abort."""
