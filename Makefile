@@ -17,8 +17,8 @@ PYTEST_ARGUMENTS ?=
 # Files of tests run side by side in so many processes.
 TEST_PROCESSES ?= 2
 
-# Where there is a GPU, what compiles kernels for it comes along: NVRTC and CUDA's headers.
-EXTRAS := cli$(if $(wildcard /dev/nvidiactl /dev/dxg),$(,)cu13)
+# Where there is a GPU, what compiles kernels for it comes along: NVRTC and CUDA's headers. Where there are several, NCCL.
+EXTRAS := cli$(if $(wildcard /dev/nvidiactl /dev/dxg),$(,)cu13)$(if $(word 2,$(wildcard /dev/nvidia[0-9]*)),$(,)nccl)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # pip takes a package for installed that it was installing when it was interrupted. Such a package is forgotten first: it
 # lacks the file that pip writes at the end.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import importlib
-import math
 import os
 import sys
 from collections.abc import Sequence
@@ -43,8 +42,7 @@ class Trainer:
         parts = [self.gradients(images, labels, share) for share in self.shares]
         totals = parts[0]
         for part in parts[1:]:
-            sizes = [math.prod(shape) for shape in mlp.SHAPES]
-            totals = [mlp.add(a, b, n, threads=n) for a, b, n in zip(totals, part, sizes, strict=True)]
+            totals = [ac.algorithms.transform("a + b", a=a, b=b) for a, b in zip(totals, part, strict=True)]
         if group is not None:
             totals = group.all_reduce(totals)
         updates = [

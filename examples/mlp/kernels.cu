@@ -64,11 +64,6 @@ __global__ void __launch_bounds__(64) sum_rows(const float* x, float* sum, int r
     if (threadIdx.x == 0) sum[blockIdx.x] = part[0];
 }
 
-__global__ void add(float* total, const float* x, int n) {
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < n) total[i] += x[i];
-}
-
 // Stochastic gradient descent with momentum.
 __global__ void sgd(float* weight, float* velocity, const float* gradient, float rate, float momentum, int n) {
     const int i = blockIdx.x * blockDim.x + threadIdx.x;

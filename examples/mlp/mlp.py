@@ -1,11 +1,12 @@
 """Train a two-layer network on handwritten digits, data-parallel over every device there is.
 
-One asyncio thread describes the work; the devices do it. Nothing here places an event, waits for
-another stream or device, or frees memory: the operations say what they read and what they write.
+One asyncio thread describes the work; the devices do it, and a collective adds their gradients up. Nothing here places
+an event, waits for another stream or device, or frees memory: the operations say what they read and what they write.
 """
 
 import argparse
 import asyncio
+import contextlib
 import math
 import os
 import time
@@ -15,6 +16,7 @@ import numpy as np
 from rich.progress import Progress
 
 import aiocuda as ac
+from aiocuda.collective import Group
 
 HERE = Path(__file__).parent
 PIXELS, HIDDEN, CLASSES = 64, 128, 10
@@ -32,7 +34,6 @@ add_bias_relu = ac.kernel(SOURCE, "add_bias<true>")
 softmax_cross_entropy = ac.kernel(SOURCE, "softmax_cross_entropy")
 relu_backward = ac.kernel(SOURCE, "relu_backward")
 sum_rows = ac.kernel(SOURCE, "sum_rows")
-add = ac.kernel(SOURCE, "add")
 sgd = ac.kernel(SOURCE, "sgd")
 
 
@@ -65,19 +66,14 @@ def backward(weights, images, labels, rows, batch):
     ]
 
 
-def all_reduce(parts, devices):
-    """Sum the devices' gradients on the first one by peer copies; copy the sums to the others."""
-    totals = parts[0]
-    for part in parts[1:]:
-        totals = [
-            add(total, other.to(devices[0]), size, threads=size)
-            for total, other, size in zip(totals, part, map(math.prod, SHAPES), strict=True)
-        ]
-    return list(zip(*[ac.replicate(total, devices) for total in totals], strict=True))
-
-
 class Network:
-    """The same weights on every device, each device training on its share of every batch."""
+    """The same weights on every device, each device training on its share of every batch.
+
+    Several devices need a group of them, `Group.local(devices)`.
+    """
+
+    def __init__(self, group=None):
+        self.group = group
 
     async def start(self, devices, values):
         """Give every device the same weights, and no velocity."""
@@ -88,7 +84,7 @@ class Network:
         self.weights = [await ac.zip(*mine) for mine in copies]
         self.velocities = [await ac.zip(*[ac.zeros(shape, device=d) for shape in SHAPES]) for d in devices]
         # submit() in an epoch does not wait for a compiler beside the event loop, as an await does.
-        await asyncio.gather(*[kernel.compile_async(device) for kernel in (add, sgd) for device in devices])
+        await asyncio.gather(*[sgd.compile_async(device) for device in devices])
 
     def losses_and_gradients(self, batch):
         """Describe one batch: each device's losses, and on each the gradients summed over all."""
@@ -104,8 +100,8 @@ class Network:
         return losses, self.summed(parts)
 
     def summed(self, parts):
-        """Describe the sums of the devices' gradients, on each device."""
-        return all_reduce(parts, self.devices)
+        """Describe the sums of the devices' gradients, on each device: one call for all of them."""
+        return parts if self.group is None else self.group.all_reduce(parts)
 
     def step(self, batch):
         """Describe one step of training; its result is the batch's mean loss."""
@@ -182,10 +178,10 @@ def prepare():
     return training, testing, values, rng
 
 
-async def train(epochs, count):
+async def train(epochs, devices, group):
     """Train, report, and say whether the gradients agree and 95 % of the digits are read right."""
     training, testing, values, rng = prepare()
-    devices, network = ac.devices()[:count], Network()
+    network = Network(group)
     await network.start(devices, values)
     batches = await allocate(len(training[1]) // BATCH)
     shuffle(batches, *training, rng)
@@ -218,9 +214,20 @@ def run_demo(arguments=None):
     # Emulated devices are as many as one asks for, and this example is about several.
     os.environ.setdefault("AIOCUDA_EMULATED_DEVICES", "2")
     given = parser.parse_args(arguments)
-    if given.devices is not None and not 1 <= given.devices <= len(ac.devices()):
-        parser.error(f"--devices {given.devices} was asked for; there are {len(ac.devices())}")
-    return 0 if asyncio.run(train(given.epochs, given.devices)) else 1
+    devices = ac.devices()
+    if given.devices is not None:
+        if not 1 <= given.devices <= len(devices):
+            parser.error(f"--devices {given.devices} was asked for; there are {len(devices)}")
+        devices = devices[: given.devices]
+    try:
+        group = Group.local(devices) if len(devices) > 1 else None
+    except ac.MissingPackageError as error:
+        if given.devices is not None:
+            raise SystemExit(f"aiocuda demo: {error}") from error
+        print(f"trains on one device of {len(devices)}: {error}")
+        devices, group = devices[:1], None
+    with group or contextlib.nullcontext():
+        return 0 if asyncio.run(train(given.epochs, devices, group)) else 1
 
 
 if __name__ == "__main__":

@@ -3,6 +3,6 @@
 import sys
 from pathlib import Path
 
-for folder in ("decode", "pipeline", "pricing", "server"):
+for folder in ("decode", "mlp", "pipeline", "pricing", "server"):
     sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / folder))
 sys.path.insert(0, str(Path(__file__).parent))
