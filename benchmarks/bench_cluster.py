@@ -15,15 +15,13 @@ from typing import Any
 
 import numpy as np
 import ray
-from scheduling.simulation import Constants, Job, step_s
+from scheduling.constants import HOST_RANKS, LATENCY_S, NETWORK_BYTES_PER_S, constants
+from scheduling.simulation import Job, step_s
 
 import aiocuda as ac
 from aiocuda._collective.hub import open_hub
 from aiocuda._collective.meeting import Line
 from aiocuda.cluster import Cluster, start
-
-# Of NVIDIA's data sheets and NCCL's documentation, and not measured: 8 GPUs of one host, and between hosts.
-LATENCY_S, BYTES_PER_S = 5e-6, 40e9
 
 
 async def nothing() -> None:
@@ -146,12 +144,20 @@ async def main() -> None:
         print(f"step, 2 ranks, 4 KiB    {each_us:8.0f} us with a call for each; {all_us:.0f} us with one call for all")
     hub_us = line_us(16, 100)
     print(f"a message of the hub    {hub_us:8.2f} us of a processor, with the rank's part")
-    constants = Constants(busy_us / 2e6, busy_us / 2e6, np.median(rays) / 2e6, hub_us / 1e6, LATENCY_S, BYTES_PER_S)
-    print(f"\nsimulated, with a ring of {LATENCY_S * 1e6:g} us and {BYTES_PER_S / 1e9:g} GB/s, which nobody measured:")
+    here = {
+        "processors_s": busy_us / 1e6,
+        "wire_s": float(np.median(rays)) / 2e6,
+        "line_s": hub_us / 1e6,
+    }
+    print(f"\nsimulated: up to {HOST_RANKS} ranks NCCL as it was measured on two GPUs of one host; more are several")
+    print(f"hosts, with {NETWORK_BYTES_PER_S / 1e9:g} GB/s and {LATENCY_S * 1e6:g} us, which nobody measured:")
     print("ranks   compute ms   call for each step ms   one call for all ms   share of compute")
     for ranks in (2, 8, 64, 1000):
         for compute_s in (0.01, 0.1, 1.0):
-            times = [step_s(constants, Job(ranks, 10, compute_s, 0.05, 64 << 20, each)) for each in (True, False)]
+            times = [
+                step_s(constants(ranks, **here), Job(ranks, 10, compute_s, 0.05, 64 << 20, each, ranks <= HOST_RANKS))
+                for each in (True, False)
+            ]
             share = compute_s / times[1]
             print(f"{ranks:5} {compute_s * 1e3:12.0f} {times[0] * 1e3:22.1f} {times[1] * 1e3:21.1f} {share:18.0%}")
 

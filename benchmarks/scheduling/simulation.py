@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Clock", "Constants", "Job", "Queue", "ring_s", "step_s"]
+__all__ = ["Clock", "Constants", "Job", "Network", "Queue", "ring_s", "step_s", "training_s"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,10 @@ class Constants:
         From one process to another.
     line_s
         Of the hub's processor, for one message: what a rank calls, or the answer to one rank.
+    call_s
+        Of a rank, for one call of a collective, beyond what NCCL takes.
+    launch_s
+        Of NCCL, for one call of few bytes, beyond the ring.
     latency_s, bytes_per_s
         Of one message between two neighbours of NCCL's ring.
     """
@@ -34,6 +38,8 @@ class Constants:
     reply_s: float
     wire_s: float
     line_s: float
+    call_s: float
+    launch_s: float
     latency_s: float
     bytes_per_s: float
 
@@ -52,6 +58,8 @@ class Job:
         Of the arrays that are added up.
     has_call_per_step
         Whether the driver calls all ranks for each step; else one call has all steps.
+    is_one_host
+        Whether the ranks agree in memory that they share; else by the channel.
     """
 
     ranks: int
@@ -60,6 +68,26 @@ class Job:
     jitter: float
     size_bytes: int
     has_call_per_step: bool
+    is_one_host: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Square layers, each of whose gradients is added up while the layer before it computes.
+
+    Attributes
+    ----------
+    layers
+        How many.
+    product_s
+        How long a product of matrices takes. A layer has three: forward, its gradients, and the error before it.
+    size_bytes
+        Of a layer's gradients.
+    """
+
+    layers: int
+    product_s: float
+    size_bytes: int
 
 
 class Clock:
@@ -95,9 +123,9 @@ class Queue:
 
 
 def ring_s(constants: Constants, ranks: int, size_bytes: int) -> float:
-    """Return how long a ring's all_reduce takes: twice round, a part of the array at each of the steps."""
+    """Return how long NCCL's all_reduce takes: twice round the ring, a part of the array at each of the steps."""
     rounds = 2 * (ranks - 1)
-    return rounds * (constants.latency_s + size_bytes / ranks / constants.bytes_per_s)
+    return constants.launch_s + rounds * (constants.latency_s + size_bytes / ranks / constants.bytes_per_s)
 
 
 class _Run:
@@ -114,8 +142,11 @@ class _Run:
             self.driver.do(self.constants.dispatch_s, lambda: self.clock.after(self.constants.wire_s, self.compute))
 
     def compute(self) -> None:
-        takes_s = self.job.compute_s * (1 + self.job.jitter * self.random.random())
-        self.clock.after(takes_s, lambda: self.clock.after(self.constants.wire_s, self.say))
+        takes_s = self.job.compute_s * (1 + self.job.jitter * self.random.random()) + self.constants.call_s
+        if self.job.is_one_host:
+            self.clock.after(takes_s, self.called)
+        else:
+            self.clock.after(takes_s, lambda: self.clock.after(self.constants.wire_s, self.say))
 
     def say(self) -> None:
         """Have the hub hear what a rank calls."""
@@ -130,11 +161,14 @@ class _Run:
                 self.hub.do(self.constants.line_s, self.answered)
 
     def answered(self) -> None:
+        self.clock.after(self.constants.wire_s, self.called)
+
+    def called(self) -> None:
+        """Have NCCL begin, once all ranks may."""
         self.come += 1
         if self.come == self.job.ranks:
             self.come = 0
-            takes_s = ring_s(self.constants, self.job.ranks, self.job.size_bytes)
-            self.clock.after(self.constants.wire_s + takes_s, self.reduced)
+            self.clock.after(ring_s(self.constants, self.job.ranks, self.job.size_bytes), self.reduced)
 
     def reduced(self) -> None:
         self.left -= 1
@@ -159,3 +193,29 @@ def step_s(constants: Constants, job: Job, seed: int = 20) -> float:
     run.call_all()
     run.clock.run()
     return run.clock.now_s / job.steps
+
+
+def training_s(
+    constants: Constants, network: Network, ranks: int, steps: int, *, is_computed: bool, is_reduced: bool
+) -> float:
+    """Return how long a step of a network takes, on average; it may be computed alone, or added up alone.
+
+    Host, kernels and NCCL each do one thing after another. A layer's gradients are written again when their last sum
+    has ended. The next step does not wait for the sums: the network's weights are not changed.
+    """
+    host_s = kernels_s = nccl_s = 0.0
+    takes_s = ring_s(constants, ranks, network.size_bytes)
+    summed_s = [0.0] * network.layers
+    for _ in range(steps):
+        if is_computed:
+            kernels_s += network.layers * network.product_s
+        for layer in reversed(range(network.layers)):
+            if is_computed:
+                kernels_s = max(kernels_s, summed_s[layer]) + network.product_s
+            if is_reduced:
+                host_s += constants.call_s
+                nccl_s = max(nccl_s, host_s, kernels_s) + takes_s
+                summed_s[layer] = nccl_s
+            if is_computed:
+                kernels_s += network.product_s
+    return max(kernels_s, nccl_s) / steps

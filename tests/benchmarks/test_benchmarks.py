@@ -286,29 +286,104 @@ def test_the_pictures_of_growth_are_those_of_the_figures_beside_them(tmp_path):
             assert f"{row[measure]:,}" in table
 
 
-def test_the_simulation_of_steps_keeps_to_what_can_be_computed_by_hand(monkeypatch):
+@pytest.fixture
+def simulation(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    simulation = importlib.import_module("scheduling.simulation")
+    return importlib.import_module("scheduling.simulation")
+
+
+@pytest.mark.parametrize("is_one_host", [False, True])
+def test_the_simulation_of_steps_keeps_to_what_can_be_computed_by_hand(simulation, is_one_host):
     constants = simulation.Constants(
-        dispatch_s=0.002, reply_s=0.003, wire_s=0.01, line_s=0.001, latency_s=0.1, bytes_per_s=100
+        dispatch_s=0.002,
+        reply_s=0.003,
+        wire_s=0.01,
+        line_s=0.001,
+        call_s=0.05,
+        launch_s=0.3,
+        latency_s=0.1,
+        bytes_per_s=100,
     )
-    ring_s = 2 * (0.1 + 50 / 100)
+    ring_s = 0.3 + 2 * (0.1 + 50 / 100)
     assert simulation.ring_s(constants, 2, 100) == ring_s
-    job = simulation.Job(2, 4, compute_s=1.0, jitter=0.0, size_bytes=100, has_call_per_step=True)
-    # Two calls, one after the other; the word of the later one, and two answers; the ring; two replies. Each wire once.
-    once_s = 2 * 0.002 + 0.01 + 1.0 + 0.01 + 3 * 0.001 + 0.01 + ring_s + 0.01 + 2 * 0.003
+    job = simulation.Job(2, 4, 1.0, 0.0, 100, has_call_per_step=True, is_one_host=is_one_host)
+    # The word of the later one, and two answers; each wire once.
+    channel_s = 0 if is_one_host else 0.01 + 3 * 0.001 + 0.01
+    # Two calls, one after the other; the ring; two replies.
+    once_s = 2 * 0.002 + 0.01 + 1.0 + 0.05 + channel_s + ring_s + 0.01 + 2 * 0.003
     assert simulation.step_s(constants, job) == pytest.approx(once_s)
-    all_at_once = simulation.Job(2, 4, 1.0, 0.0, 100, has_call_per_step=False)
-    hub_s = 4 * 0.001  # both words come at the same time
-    steady_s = 1.0 + 0.01 + hub_s + 0.01 + ring_s
+    all_at_once = simulation.Job(2, 4, 1.0, 0.0, 100, has_call_per_step=False, is_one_host=is_one_host)
+    hub_s = 0 if is_one_host else 0.01 + 4 * 0.001 + 0.01  # both words come at the same time
+    steady_s = 1.0 + 0.05 + hub_s + ring_s
     first_s = once_s - (2 * 0.003 + 0.01)
     assert simulation.step_s(constants, all_at_once) == pytest.approx((first_s + 3 * steady_s + 0.01 + 0.006) / 4)
 
 
-def test_the_simulation_depends_on_its_seed_alone(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    simulation = importlib.import_module("scheduling.simulation")
-    constants = simulation.Constants(1e-3, 1e-3, 1e-4, 1e-5, 5e-6, 4e10)
-    job = simulation.Job(64, 5, 0.1, 0.5, 1 << 20, has_call_per_step=False)
+def test_the_simulation_of_training_keeps_to_what_can_be_computed_by_hand(simulation):
+    def step_s(ring_s: float, steps: int, **parts: bool) -> float:
+        constants = simulation.Constants(0, 0, 0, 0, call_s=0.25, launch_s=ring_s, latency_s=0, bytes_per_s=1e30)
+        return simulation.training_s(constants, network, 2, steps, **parts)
+
+    network = simulation.Network(layers=2, product_s=1.0, size_bytes=4)
+    assert step_s(0.5, 3, is_computed=True, is_reduced=False) == 6
+    assert step_s(0.5, 2, is_computed=False, is_reduced=True) == pytest.approx((0.25 + 4 * 0.5) / 2)
+    assert step_s(0.5, 3, is_computed=True, is_reduced=True) == 6  # each sum ends before the next is there
+    # The sums begin after 3 s, and each takes 2; that of the first layer is over 7 s after the beginning.
+    assert step_s(2, 1, is_computed=True, is_reduced=True) == 7
+    # Sums of 5 s are the limit: the first begins after 3 s, and then four of them.
+    assert step_s(5, 2, is_computed=True, is_reduced=True) == (3 + 4 * 5) / 2
+
+
+def test_the_simulation_depends_on_its_seed_alone(simulation):
+    constants = simulation.Constants(1e-3, 1e-3, 1e-4, 1e-5, 1e-4, 1e-4, 5e-6, 4e10)
+    job = simulation.Job(64, 5, 0.1, 0.5, 1 << 20, has_call_per_step=False, is_one_host=False)
     assert simulation.step_s(constants, job) == simulation.step_s(constants, job)
     assert simulation.step_s(constants, job, seed=1) != simulation.step_s(constants, job, seed=2)
+
+
+@pytest.fixture
+def comparison(simulation: Any) -> Any:
+    return importlib.import_module("compare_simulation")
+
+
+def test_the_simulation_agrees_with_runs_on_two_gpus(comparison):
+    rows = list(comparison.rows())
+    assert len(rows) == 23
+    for row in rows:
+        assert abs(row.ratio - 1) <= comparison.TOLERANCE, row
+
+
+def test_the_page_has_the_tables_of_the_simulation(comparison):
+    page = (ROOT / "docs/measurements/beyond-one-machine.md").read_text(encoding="utf-8")
+    assert "\n".join(comparison.checks()) in page
+    assert "\n".join(comparison.many()) in page
+    assert f"leaves {1 - comparison.TOLERANCE:.2f} to {1 + comparison.TOLERANCE:.2f}" in page
+
+
+def test_what_the_simulation_is_held_against_stands_on_the_pages_of_measurements(comparison):
+    there = comparison.measured()
+    found = there["two H200"]
+    page = (ROOT / found["page"]).read_text(encoding="utf-8")
+    assert found["commit"] in page
+    for place, of_place in found["all_reduce, us"].items():
+        if place != "columns":
+            assert f"| {place} | aiocuda, awaited | in a row | nccl4py, awaited | in a row |" in page
+            for size, times in of_place.items():
+                assert f"| {size} | " + " | ".join(f"{each:,}" for each in times) + " |" in page, (place, size)
+    network, of_cluster = found["network"], found["cluster"]
+    text = " ".join(page.split())
+    alone, sums, both = (network[f"{name}, ms"] for name in ("alone", "sums alone", "both"))
+    assert f"{alone} ms alone, {sums} the sums alone, {both} both" in text
+    assert f"Weak scaling {network['weak scaling']} " in text
+    assert f"the benchmark computes ({network['overlap']};" in text
+    assert f"An empty `run` takes {of_cluster['empty run, us']:,} µs" in text
+    each, for_all = (of_cluster[f"step, {name}, ms"] for name in ("a call for each", "one call for all"))
+    assert f"takes {each} ms with a call for each, and {for_all} with one call for all" in text
+    shape = there["the network"]
+    assert shape["layers"] == 6
+    assert f"six layers of {shape['width']:,}, bfloat16" in (ROOT / shape["page"]).read_text(encoding="utf-8")
+    of_driver = there["no GPU"]
+    page = (ROOT / of_driver["page"]).read_text(encoding="utf-8")
+    assert f"| {of_driver['call and reply, ms']} ms |" in page
+    assert f"| {of_driver['from one process to another, ms']} ms |" in page
+    assert f"| {of_driver['message of the hub, us']} µs |" in page
