@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
+from aiocuda._cluster import ray
 from aiocuda._cluster.process import _told, began
 from aiocuda.cluster import Cluster, ClusterGroup, start
 
@@ -81,6 +83,34 @@ def test_a_worker_that_does_not_answer_is_lost_in_time_and_ended(run_once, well:
         assert well[1].process_id != process
         while began(process) is not None:  # Ray reaps it
             await anyio.lowlevel.checkpoint()
+
+    run_once(main)
+
+
+def is_running(process: int) -> bool:
+    """Whether a process is there, and has not ended: a stopped one has not."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def test_a_stopped_worker_is_ended_without_ray(run_once, well: Cluster, monkeypatch: pytest.MonkeyPatch):
+    """Ray's own ways to end a process may take long, or ask the process itself, which does not hear."""
+    monkeypatch.setattr(ray, "kill", lambda actor: None)
+
+    async def main() -> None:
+        process = well[1].process_id
+        os.kill(process, signal.SIGSTOP)
+        with anyio.fail_after(10):
+            while not well[1].lost:
+                await anyio.lowlevel.checkpoint()
+            while is_running(process):
+                await anyio.lowlevel.checkpoint()
+        monkeypatch.undo()
+        await well.restart(1)
+        assert await well[1].run(os.getpid) != process
 
     run_once(main)
 
