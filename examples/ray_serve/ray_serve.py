@@ -55,6 +55,7 @@ def main() -> int:
     ray.init(num_gpus=gpus, include_dashboard=False, logging_level="error", log_to_driver=False)
     deployment = serve.deployment(Doubler, ray_actor_options={"num_gpus": 1}, max_ongoing_requests=256)
     try:
+        serve.start(http_options={"location": "NoServer"})  # requests come by a handle, and no port is needed
         handle = serve.run(deployment.bind(), route_prefix=None)
         answers, (items, batches) = asyncio.run(ask(handle, 64))
     finally:
