@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
-from aiocuda._cluster import parcels
 from aiocuda._cluster.messages import Facts, Lent, Parcel, Reply, Request, Sent, decoded, encoded, way_of
 from aiocuda._cluster.parcels import pack
 from aiocuda._driver import runtime
@@ -123,54 +122,6 @@ def test_an_array_is_sent_behind_the_work_that_makes_it(run, cluster: Cluster, l
         assert got[0].tolist() == [3] * 4
 
     run(main)
-
-
-def noting_page_locked(noted: list[bool]) -> Any:
-    """Return what stands for `Sent`, and notes whether the host data that is sent is page-locked."""
-    from cuda.bindings import driver
-
-    from aiocuda._cluster.messages import Sent
-
-    def sent(data: Any, device: bytes) -> Any:
-        attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
-        status, kind = driver.cuPointerGetAttribute(attribute, data.ctypes.data)
-        is_known = status == driver.CUresult.CUDA_SUCCESS  # the driver knows no other memory of the host
-        noted.append(is_known and kind == driver.CUmemorytype.CU_MEMORYTYPE_HOST)
-        return Sent(data, device)
-
-    return sent
-
-
-def test_arguments_and_results_go_through_page_locked_memory_to_the_object_store(
-    run_once, cluster: Cluster, apart, monkeypatch
-):
-    async def note() -> None:
-        import builtins
-
-        from aiocuda._cluster import parcels
-
-        builtins.noted, builtins.sent = [], parcels.Sent
-        parcels.Sent = noting_page_locked(builtins.noted)
-
-    async def noted_there() -> list[bool]:
-        import builtins
-
-        from aiocuda._cluster import parcels
-
-        parcels.Sent = builtins.sent
-        return builtins.noted
-
-    async def main() -> None:
-        noted: list[bool] = []
-        monkeypatch.setattr(parcels, "Sent", noting_page_locked(noted))
-        async with apart(cluster[1], has_nccl=False) as worker:
-            await worker.run(note)
-            back = await worker.run(ac.dup, await ac.full(1 << 16, 3.0))
-            assert await worker.run(noted_there) == [True]
-        assert noted == [True]
-        assert set((await read(back)).tolist()) == {3.0}
-
-    run_once(main)
 
 
 def test_memory_of_processes_is_not_copied_but_shared(run, cluster: Cluster):

@@ -17,6 +17,7 @@ import pytest
 
 import aiocuda as ac
 from aiocuda import _native
+from aiocuda._cluster import driver_links
 from aiocuda._cluster.links import Link
 from aiocuda._driver import nccl
 from aiocuda.cluster import Cluster, Worker
@@ -193,6 +194,76 @@ def test_without_nccl_arrays_go_through_the_object_store(run, cluster: Cluster, 
             assert worker._process.leases.lent_count == 0
 
     run(main)
+
+
+def is_page_locked(data: np.ndarray[Any, Any]) -> bool:
+    from cuda.bindings import driver
+
+    attribute = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+    status, kind = driver.cuPointerGetAttribute(attribute, data.ctypes.data)
+    # The driver knows no other memory of the host.
+    return bool(status == driver.CUresult.CUDA_SUCCESS and kind == driver.CUmemorytype.CU_MEMORYTYPE_HOST)
+
+
+def note(noted: list[bool]) -> Any:
+    """Note whether host data that leaves this process for the object store is page-locked; return what ends that."""
+    from aiocuda._cluster import parcels
+    from aiocuda._cluster.worker_links import WorkerLinks
+
+    sent, fetch = parcels.Sent, WorkerLinks.fetch
+
+    def noting_sent(data: Any, device: bytes) -> Any:
+        noted.append(is_page_locked(data))
+        return sent(data, device)
+
+    async def noting_fetch(self: Any, asked: Any) -> Any:
+        found = await fetch(self, asked)
+        noted.extend(map(is_page_locked, found))
+        return found
+
+    def undo() -> None:
+        parcels.Sent, WorkerLinks.fetch = sent, fetch
+
+    parcels.Sent, WorkerLinks.fetch = noting_sent, noting_fetch
+    return undo
+
+
+@pytest.mark.parametrize("has_nccl", [False, True])
+def test_through_the_object_store_arguments_and_results_are_copied_to_page_locked_memory(
+    run_once, cluster: Cluster, apart, monkeypatch, has_nccl: bool
+):
+    """Where there is NCCL and no link, the driver asks for results once more."""
+
+    async def note_there() -> None:
+        import builtins
+
+        builtins.noted = []
+        builtins.undo = note(builtins.noted)
+
+    async def noted_there() -> list[bool]:
+        import builtins
+
+        builtins.undo()
+        return builtins.noted
+
+    async def no_link(*_: Any) -> bool:
+        return False
+
+    async def main() -> None:
+        noted: list[bool] = []
+        undo = note(noted)
+        try:
+            async with apart(cluster[1], has_nccl=has_nccl) as worker:
+                await worker.run(note_there)
+                back = await worker.run(add_one, await ac.full(1 << 16, 3.0))
+                assert await worker.run(noted_there) == [True]
+        finally:
+            undo()
+        assert noted == [True]
+        assert set((await read(back)).tolist()) == {4.0}
+
+    monkeypatch.setattr(driver_links._Way, "carry", no_link)
+    run_once(main)
 
 
 def test_where_nccl_does_not_connect_arrays_go_through_the_object_store_and_a_warning_says_so(
