@@ -106,7 +106,14 @@ class WorkerActor:
             with use(self._device):
                 value = await self._do(request)
             result = await pack(
-                value, request.call, self._leases, self._links, self._facts, self._driver, "the result of the function"
+                value,
+                request.call,
+                self._leases,
+                self._links,
+                self._facts,
+                self._driver,
+                "the result of the function",
+                is_result=True,
             )
             del value
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - the caller gets it

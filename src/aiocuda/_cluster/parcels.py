@@ -67,6 +67,8 @@ async def pack(
     receiver: Facts,
     what: str,
     reduce_held: Callable[[Any], Any] = lambda _: NotImplemented,
+    *,
+    is_result: bool = False,
 ) -> Parcel:
     """Pickle a value for another process.
 
@@ -82,6 +84,9 @@ async def pack(
         The value in words, for errors.
     reduce_held
         Pickles objects that the receiver holds.
+    is_result
+        Whether the receiver lives on if this process dies. If so, it opens only arrays that are there: a device takes
+        the events of a process that has died for passed.
 
     Raises
     ------
@@ -107,7 +112,10 @@ async def pack(
             device = runtime.uuid(each.device.ordinal)
             way = way_of(device, sender, receiver) if each.size else "host"
             if way == "handle":
-                arrays.append(leases.lend((call, number), await _lendable(each)))
+                lendable = await _lendable(each)
+                if is_result or native_of(lendable)._is_in_doubt:
+                    await done(lendable)
+                arrays.append(leases.lend((call, number), lendable))
             elif way == "nccl":
                 carried = Carried((call, number), each.shape, each.dtype.name, device)
                 by_nccl.append((carried, await _sendable(each)))
