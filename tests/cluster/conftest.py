@@ -62,6 +62,14 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
     return started.get()
 
 
+@pytest.fixture(scope="module")
+def start_alone() -> Callable[..., Any]:
+    """`start`, with a Ray of its own: the cluster of the other tests has ended."""
+    pytest.importorskip("ray")
+    started.end()
+    return functools.partial(start, ray_options=OPTIONS)
+
+
 @pytest.fixture
 def well(cluster: Cluster, run_once: Callable[[Callable[[], Awaitable[Any]]], Any]) -> Iterator[Cluster]:
     """The cluster; workers that the test lost are restarted behind it."""

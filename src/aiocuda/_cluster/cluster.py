@@ -169,9 +169,15 @@ class Cluster:
         WorkerLostError
             The process did not begin within the time of `start`.
         ClusterError
-            It did not, because the machine is gone for Ray, and no other one has so many free GPUs.
+            It did not, because the machine is gone for Ray, and no other one has so many free GPUs; or the cluster has
+            ended.
         """
         worker = self[number]
+        if self._is_over:  # or Ray would start once more
+            raise ClusterError(
+                f"worker {worker.number} cannot be restarted: the cluster has ended, with the block of `start`; start "
+                "a new one"
+            )
         old = worker._process
         old.lose("it was restarted")
         await in_thread(old.end)
@@ -197,8 +203,7 @@ class Cluster:
         self._is_over = True
         self._watch.close()
         for each in self._processes:
-            each.lose("the cluster has ended")
-            each.end()
+            each.end_with_cluster()
 
 
 @asynccontextmanager

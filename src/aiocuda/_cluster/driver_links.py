@@ -26,7 +26,7 @@ from aiocuda._devices.placing import current_device
 from aiocuda._driver import nccl
 from aiocuda._verbs.copies import to_device
 from aiocuda._verbs.create import empty
-from aiocuda.errors import AiocudaError, WorkerLostError
+from aiocuda.errors import AiocudaError, ClusterError, WorkerLostError
 
 __all__ = ["DriverLinks"]
 
@@ -133,7 +133,7 @@ class _Way:
         job = _Job(arrays, carried, words, concurrent.futures.Future())
         with self._lock:
             if self._is_over:
-                raise WorkerLostError(self._calls.worker, words, self._calls.lost)
+                raise self._calls.error(words)
             self._jobs.put(job)
         return await wait_for(job.future)
 
@@ -185,7 +185,7 @@ class _Way:
             raise
         except (AiocudaError, TimeoutError) as error:
             if self._calls.lost:
-                raise WorkerLostError(self._calls.worker, _CONNECTING, self._calls.lost) from error
+                raise self._calls.error(_CONNECTING) from error
             self._is_hopeless = True
             warnings.warn(
                 f"arrays between this process and worker {self._calls.worker} go through Ray's object store, which is "
@@ -222,7 +222,7 @@ class _Way:
                 raise error_from(raised, self._calls.worker, _CONNECTING)
             first.sync(_CONNECT_S)
             if is_over:
-                raise WorkerLostError(self._calls.worker, _CONNECTING, self._calls.lost)
+                raise self._calls.error(_CONNECTING)
         except BaseException as error:
             self._drop(link, number, f"it did not begin: {error}")
             if asked.done() and isinstance(refusal := _refusal(asked), Raised):
@@ -236,12 +236,12 @@ class _Way:
         self._disconnect(number, reason)
 
     def _disconnect(self, number: int, reason: str) -> None:
-        with contextlib.suppress(WorkerLostError):  # then there is nothing left there
+        with contextlib.suppress(ClusterError, WorkerLostError):  # then there is nothing left there
             self._asks("disconnect", (number, reason), "the end of a link")
 
     def _error_of(self, words: str, reason: str) -> BaseException:
         if self._calls.lost:
-            return WorkerLostError(self._calls.worker, words, self._calls.lost)
+            return self._calls.error(words)
         return transfer_failed(f"{words}, by NCCL with worker {self._calls.worker},", reason)
 
 

@@ -5,7 +5,6 @@ Always true: each worker has a rank, which is its number. A worker that was rest
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from types import TracebackType
 from typing import Any, Self
@@ -58,8 +57,11 @@ class ClusterGroup:
 
     async def _on_those_left(self, method: str) -> None:
         async def of(member: _cluster.Remote) -> None:
-            with contextlib.suppress(WorkerLostError):  # its rank has ended with its process
+            try:
                 await getattr(member, method)()
+            except (ClusterError, WorkerLostError):
+                if not member._process.calls.lost:  # else its rank has ended with its process
+                    raise
 
         await side_by_side([functools.partial(of, each) for each in self._members], method)
 

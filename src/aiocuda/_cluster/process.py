@@ -169,6 +169,12 @@ class WorkerProcess:
         if self.calls.lose(reason):
             self.leases.end_all()
 
+    def end_with_cluster(self) -> None:
+        """Lose the process, and end it, because the cluster ends."""
+        if self.calls.end():
+            self.leases.end_all()
+        self.end()
+
     def end(self) -> None:
         """End the process, which is lost; once."""
         with self._ending:

@@ -82,6 +82,8 @@ class Worker:
             The function, an argument or the result cannot be pickled.
         WorkerLostError
             The worker is lost, or was lost before the end.
+        ClusterError
+            The cluster has ended.
         """
         return await self._call("run", 0, function, args, kwargs, _name(function))
 
@@ -114,7 +116,7 @@ class Worker:
     ) -> Any:
         process, call = self._process, next_call()
         if process.calls.lost:
-            raise WorkerLostError(self.number, name, process.calls.lost)
+            raise process.calls.error(name)
         facts, leases = _facts(process), process.leases
         words = f"{name}, with its arguments,"
         try:
@@ -132,7 +134,7 @@ class Worker:
             raise
         try:
             reply: Reply = await wait_for(future)
-        except WorkerLostError:
+        except (ClusterError, WorkerLostError):
             raise
         except BaseException:
             process.abandon(call, reference, future)
@@ -198,10 +200,9 @@ class Remote:
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             name = f"{self._name.removesuffix('()')}.{method}()"
-            if self._process.calls.lost:
-                raise WorkerLostError(self._worker.number, name, self._process.calls.lost)
-            if self._worker._process is not self._process:
-                raise WorkerLostError(self._worker.number, name, "it was restarted, and the object is gone")
+            for process in (self._worker._process, self._process):  # the cluster has ended for the first of them
+                if process.calls.lost:
+                    raise process.calls.error(name)
             return await self._worker._call("method", self._number, method, args, kwargs, name)
 
         return call
