@@ -212,6 +212,9 @@ bool came_back(PyObject* self, const nb::object& returned) {
 }
 
 PySendResult end_with_error(PyObject* self) {
+  // As from a coroutine (PEP 479): who drives the await would take a StopIteration for its result.
+  if (PyErr_ExceptionMatches(PyExc_StopIteration))
+    nb::chain_error(PyExc_RuntimeError, "the operation raised StopIteration");
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   finish(self, driver::recording ? driver::outcome_of_error(type) : trace::Outcome::failed);

@@ -116,6 +116,16 @@ def test_the_exception_of_a_worker_is_raised_with_its_place(run, cluster: Cluste
     run(main)
 
 
+def test_a_stop_iteration_of_a_worker_ends_the_await_as_that_of_a_coroutine_does(run, cluster: Cluster):
+    async def main() -> None:
+        with anyio.fail_after(5), pytest.raises(RuntimeError, match="raised StopIteration") as caught:
+            await cluster[0].run(next, iter(()))
+        assert "next() raised it on worker 0" in caught.value.__notes__[-1]
+        assert await cluster[0].run(doubled, 1) == 2
+
+    run(main)
+
+
 @pytest.mark.parametrize("error", [Unpicklable, SystemExit, KeyboardInterrupt])
 def test_an_exception_that_cannot_come_is_told_in_words(run, cluster: Cluster, error: type[BaseException]):
     def fails() -> None:

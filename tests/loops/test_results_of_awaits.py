@@ -9,9 +9,11 @@ import weakref
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
+import anyio
 import pytest
 
 import aiocuda as ac
+from aiocuda._loops import current_tasks
 
 
 class Thing:
@@ -237,3 +239,42 @@ def test_a_result_that_is_there_when_an_error_is_thrown_in_comes_through_whole(l
 
     with asyncio.Runner(loop_factory=Loop) as runner:
         assert runner.run(main()) is result
+
+
+def stops(_: object) -> None:
+    raise StopIteration(7)
+
+
+@pytest.mark.parametrize("is_future", [False, True])
+def test_an_operation_that_raises_a_stop_iteration_is_no_result(run, is_future):
+    async def main() -> None:
+        op = ac.zeros(1).map(stops)
+        with pytest.raises(RuntimeError, match="the operation raised StopIteration") as caught:
+            await (op.submit() if is_future else op)
+        assert isinstance(caught.value.__cause__, StopIteration)
+        assert caught.value.__cause__.value == 7
+
+    run(main)
+
+
+@pytest.mark.parametrize("drive", DRIVERS)
+def test_an_operation_that_raises_a_stop_iteration_is_no_result_for_who_drives_by_hand(run_asyncio, drive):
+    async def main() -> None:
+        failed = ac.zeros(1).map(stops).submit()
+        with pytest.raises(RuntimeError):
+            await failed
+        with pytest.raises(RuntimeError, match="the operation raised StopIteration"):
+            await done_by(drive, failed)
+
+    run_asyncio(main)
+
+
+def test_an_error_that_futures_refuse_ends_what_waits_for_it(run):
+    async def main() -> None:
+        waiter = current_tasks().make_waiter()
+        waiter.set_error(StopIteration(7))
+        with anyio.fail_after(5), pytest.raises(RuntimeError, match="raised StopIteration") as caught:
+            await waiter.wait()
+        assert isinstance(caught.value.__cause__, StopIteration)
+
+    run(main)

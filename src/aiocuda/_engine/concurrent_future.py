@@ -42,5 +42,9 @@ class ConcurrentFuture(concurrent.futures.Future[T], Generic[T]):
             error = future.exception()
             if error is None:
                 self.set_result(future.result())
+            elif isinstance(error, StopIteration):  # which asyncio.wrap_future() refuses, and then never ends
+                refused = RuntimeError("the operation raised StopIteration")
+                refused.__cause__ = error
+                self.set_exception(refused)
             else:
                 self.set_exception(error)

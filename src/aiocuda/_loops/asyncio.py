@@ -138,11 +138,15 @@ def current_name() -> str:
 
 
 class AsyncioWaiter:
-    """A future of asyncio's, which one task awaits."""
+    """A future of asyncio's, which one task awaits.
 
-    __slots__ = ("_future",)
+    The error stands beside it: asyncio's futures refuse `StopIteration`, which a coroutine turns into `RuntimeError`.
+    """
+
+    __slots__ = ("_error", "_future")
 
     def __init__(self) -> None:
+        self._error: BaseException | None = None
         self._future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     @property
@@ -156,11 +160,18 @@ class AsyncioWaiter:
 
     def set_error(self, error: BaseException) -> None:
         """Wake the task with an error."""
-        self._future.set_exception(error)
+        self._error = error
+        self._future.set_result(None)
 
     async def wait(self) -> Any:
         """Wait for either."""
-        return await self._future
+        value = await self._future
+        if self._error is None:
+            return value
+        try:
+            raise self._error
+        finally:
+            self._error = None  # its traceback holds this frame
 
 
 class AsyncioTasks:
