@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 import aiocuda as ac
 from aiocuda._cluster import ray
 from aiocuda._cluster.process import _told, began
+from aiocuda._cluster.restarts import restart
 from aiocuda.cluster import Cluster, ClusterGroup, start
 
 
@@ -135,6 +137,102 @@ def test_restarting_a_worker_ends_its_calls_and_its_objects(run, well: Cluster):
         assert well[0].process_id != process
         with pytest.raises(ac.errors.WorkerLostError, match=r"Kept.get\(\) did not end"):
             await kept.get()
+        assert await well[0].run(os.getpid) == well[0].process_id
+
+    run(main)
+
+
+def test_a_restart_that_is_cancelled_leaves_the_worker_lost_and_nothing_else(run, well: Cluster):
+    from ray import exceptions, get
+
+    async def main() -> None:
+        old = well[0]._process
+
+        async def cancel_once_it_begins(scope: anyio.CancelScope) -> None:
+            while well[0]._process is old:
+                await anyio.lowlevel.checkpoint()
+            scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(cancel_once_it_begins, group.cancel_scope)
+            await well.restart(0)
+            pytest.fail("it was cancelled")
+        given_up = well[0]._process
+        with pytest.raises(ac.errors.WorkerLostError, match=r"`await cluster.restart\(0\)` gives it a fresh process"):
+            await well[0].run(os.getpid)
+        await well.restart(0)
+        assert await well[0].run(os.getpid) == well[0].process_id
+        with pytest.raises(exceptions.RayActorError):
+            get(given_up.actor.facts.remote(), timeout=20)
+
+    run(main)
+
+
+class Held:
+    """Starts a process of a worker once it is let go on."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.asked, self.goes_on = threading.Event(), threading.Event()
+
+    def start(self, number: int) -> Any:
+        self.asked.set()
+        assert self.goes_on.wait(60)
+        return self._cluster._started(number)
+
+    async def until_asked(self) -> None:
+        while not self.asked.is_set():
+            await anyio.lowlevel.checkpoint()
+
+
+async def until_no_thread_renews() -> None:
+    while any("renew" in each.name for each in threading.enumerate()):
+        await anyio.lowlevel.checkpoint()
+
+
+def test_a_process_that_comes_after_its_restart_was_cancelled_is_lost(run, well: Cluster):
+    async def main() -> None:
+        held, old = Held(well), well[0]._process
+        async with anyio.create_task_group() as group:
+            group.start_soon(restart, well[0], held.start)
+            await held.until_asked()
+            group.cancel_scope.cancel()
+        assert well[0].lost == "it was restarted"
+        held.goes_on.set()
+        await until_no_thread_renews()
+        assert well[0]._process is not old
+        assert well[0].lost == "its restart was cancelled"
+
+    run(main)
+
+
+def test_a_restart_that_is_cancelled_leaves_the_one_before_it_alone(run, well: Cluster):
+    async def main() -> None:
+        held = Held(well)
+        async with anyio.create_task_group() as group:
+            group.start_soon(restart, well[0], held.start)
+            await held.until_asked()
+            with anyio.move_on_after(0):
+                await well.restart(0)  # its thread waits for the other one
+            held.goes_on.set()
+        await until_no_thread_renews()
+        assert await well[0].run(os.getpid) == well[0].process_id
+
+    run(main)
+
+
+def test_the_later_of_two_restarts_of_a_worker_gives_it_its_process(run, well: Cluster):
+    async def main() -> None:
+        async def first() -> None:
+            with pytest.raises(ac.errors.WorkerLostError, match="it was restarted"):
+                await well.restart(0)
+
+        old = well[0]._process
+        async with anyio.create_task_group() as group:
+            group.start_soon(first)
+            while well[0]._process is old:
+                await anyio.lowlevel.checkpoint()
+            await well.restart(0)
         assert await well[0].run(os.getpid) == well[0].process_id
 
     run(main)

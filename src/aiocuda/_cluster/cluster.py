@@ -17,6 +17,7 @@ from aiocuda._cluster.actor import WorkerActor, facts_of_this_process
 from aiocuda._cluster.crossing import in_thread, side_by_side, wait_for
 from aiocuda._cluster.groups import ClusterGroup, make_group
 from aiocuda._cluster.process import WorkerProcess
+from aiocuda._cluster.restarts import restart
 from aiocuda._cluster.watch import Watch
 from aiocuda._cluster.worker import Worker
 from aiocuda._driver import runtime
@@ -45,10 +46,9 @@ class Cluster:
         self._begins_within_s = begins_within_s
         self._driver = facts_of_this_process(range(runtime.device_count()))
         self._environment = _environment(size * gpus)
-        self._processes = [self._started(number) for number in range(size)]
-        self._workers = [Worker(each, self._driver) for each in self._processes]
         self._is_over = False
-        self._watch = Watch(lambda: list(self._processes), answers_within_s)
+        self._workers = [Worker(self._started(number), self._driver) for number in range(size)]
+        self._watch = Watch(lambda: [each._process for each in self._workers], answers_within_s)
 
     def __len__(self) -> int:
         return len(self._workers)
@@ -162,29 +162,20 @@ class Cluster:
         Returns
         -------
         Worker
-            The same worker.
+            The same worker. *On cancel*: the worker is lost, and can be restarted again.
 
         Raises
         ------
         WorkerLostError
-            The process did not begin within the time of `start`.
+            The process did not begin within the time of `start`, or the worker was restarted once more meanwhile.
         ClusterError
             It did not, because the machine is gone for Ray, and no other one has so many free GPUs; or the cluster has
             ended.
         """
         worker = self[number]
-        if self._is_over:  # or Ray would start once more
-            raise ClusterError(
-                f"worker {worker.number} cannot be restarted: the cluster has ended, with the block of `start`; start "
-                "a new one"
-            )
-        old = worker._process
-        old.lose("it was restarted")
-        await in_thread(old.end)
-        fresh = await in_thread(self._started, worker.number)
-        self._processes[worker.number] = worker._process = fresh
+        self._require_alive(worker.number)
         try:
-            await fresh.begin()
+            await restart(worker, self._started)
         except WorkerLostError as error:
             if await in_thread(ray.has_node, self._reserved, worker.number):
                 raise
@@ -194,7 +185,14 @@ class Cluster:
             ) from error
         return worker
 
+    def _require_alive(self, number: int) -> None:
+        if self._is_over:  # or Ray would start once more
+            raise ClusterError(
+                f"worker {number} cannot be restarted: the cluster has ended, with the block of `start`; start a new one"
+            )
+
     def _started(self, number: int) -> WorkerProcess:
+        self._require_alive(number)
         arguments = number, self._driver, self._environment
         actor = ray.start_actor(WorkerActor, self._reserved, number, self._gpus, arguments)
         return WorkerProcess(number, actor, self._begins_within_s)
@@ -202,8 +200,9 @@ class Cluster:
     def _end(self) -> None:
         self._is_over = True
         self._watch.close()
-        for each in self._processes:
-            each.end_with_cluster()
+        for each in self._workers:
+            with each._renewing:
+                each._process.end_with_cluster()
 
 
 @asynccontextmanager

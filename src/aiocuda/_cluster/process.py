@@ -80,10 +80,11 @@ class WorkerProcess:
             if (error := done.exception()) is not None:
                 self.lose(_told(error))
             else:
-                self.calls.settle(future, done.result(), None)
+                self.facts = done.result()  # also if nobody waits any more: they tell how the process is ended
+                self.calls.settle(future, None, None)
 
         ray.future_of(self.actor.facts.remote()).add_done_callback(came)
-        self.facts = await wait_for(future)
+        await wait_for(future)
 
     # Calls.
 

@@ -5,6 +5,7 @@ Always true: a call goes to the process that the worker has when it is made.
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar, cast, overload
@@ -30,6 +31,7 @@ class Worker:
     def __init__(self, process: WorkerProcess, driver: Facts) -> None:
         self._process = process
         self._driver = driver
+        self._renewing = threading.Lock()  # held while the process is replaced, and when it ends with the cluster
 
     @property
     def number(self) -> int:
