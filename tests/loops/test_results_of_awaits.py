@@ -261,7 +261,7 @@ def test_an_operation_that_raises_a_stop_iteration_is_no_result(run, is_future):
 def test_an_operation_that_raises_a_stop_iteration_is_no_result_for_who_drives_by_hand(run_asyncio, drive):
     async def main() -> None:
         failed = ac.zeros(1).map(stops).submit()
-        with pytest.raises(RuntimeError):
+        with pytest.raises(RuntimeError, match="StopIteration"):
             await failed
         with pytest.raises(RuntimeError, match="the operation raised StopIteration"):
             await done_by(drive, failed)

@@ -16,7 +16,9 @@ from aiocuda._cluster import ray
 from aiocuda._cluster.actor import WorkerActor, facts_of_this_process
 from aiocuda._cluster.crossing import in_thread, side_by_side, wait_for
 from aiocuda._cluster.groups import ClusterGroup, make_group
+from aiocuda._cluster.keeper import Keeper
 from aiocuda._cluster.process import WorkerProcess
+from aiocuda._cluster.reaching import address_of
 from aiocuda._cluster.restarts import restart
 from aiocuda._cluster.watch import Watch
 from aiocuda._cluster.worker import Worker
@@ -188,7 +190,8 @@ class Cluster:
     def _require_alive(self, number: int) -> None:
         if self._is_over:  # or Ray would start once more
             raise ClusterError(
-                f"worker {number} cannot be restarted: the cluster has ended, with the block of `start`; start a new one"
+                f"worker {number} cannot be restarted: the cluster has ended, with the block of `start`; start a "
+                "new one"
             )
 
     def _started(self, number: int) -> WorkerProcess:
@@ -225,7 +228,8 @@ async def start(
     answers_within_s
         The event loop of a worker answers within this time, in seconds, or the worker is lost.
     begins_within_s
-        The processes begin within this time, in seconds, also after `Cluster.restart`.
+        Ray answers within this time, in seconds. It has so many free GPUs within as much, and the processes begin
+        within as much, also after `Cluster.restart`.
     ray_options
         For ``ray.init``, such as ``{"address": "auto"}`` for a Ray that runs. If this process uses Ray already, that
         one is used, and the options must be None.
@@ -233,7 +237,8 @@ async def start(
     Returns
     -------
     AsyncContextManager[Cluster]
-        At its end the workers' processes are ended; and Ray, if this started it.
+        At its end the workers' processes are ended; and Ray, if this started it. *On cancel*: what has not begun yet is
+        ended by a thread once it has, and this does not wait for that.
 
     Raises
     ------
@@ -242,35 +247,55 @@ async def start(
     ArgumentValueError
         `workers` or `gpus` is below 1, or a time is none.
     ClusterError
-        Ray does not have so many GPUs.
+        Ray does not answer, or does not have so many GPUs.
     WorkerLostError
         A process did not begin.
     """
     workers, gpus = between(workers, "workers", 1, 1 << 16), between(gpus, "gpus", 1, 1 << 10)
     answers_within_s, begins_within_s = checked_timeout(answers_within_s), checked_timeout(begins_within_s)
     emulated = workers * gpus if runtime.driver_info().is_emulated else None
-    # The system ends Ray's processes when the thread that started them ends: it is kept, for that.
-    thread = concurrent.futures.ThreadPoolExecutor(1, "aiocuda-ray")
-    starting = thread.submit(ray.start, emulated, dict(ray_options or {}))
+    options = dict(ray_options or {})
+    keeper = Keeper()
     reserving = making = None
     try:
-        await wait_for(starting)
-        reserving = thread.submit(ray.reserve, workers, gpus)
+        try:
+            await wait_for(keeper.start(emulated, options), begins_within_s)
+        except TimeoutError:
+            raise _unanswered(address_of(options), begins_within_s) from None
+        reserving = keeper.submit(lambda: ray.reserve(workers, gpus))
         reserved = await wait_for(reserving)
         await in_thread(ray.wait_for_room, reserved, workers, gpus, begins_within_s)
-        making = thread.submit(Cluster, reserved, workers, gpus, answers_within_s, begins_within_s)
+        making = keeper.submit(lambda: Cluster(reserved, workers, gpus, answers_within_s, begins_within_s))
         cluster = await wait_for(making)
         await side_by_side([each._process.begin for each in cluster], "beginning")
         yield cluster
     finally:
-        # A cancelled task cannot wait, so this blocks: for some milliseconds, and a second or two if Ray ends.
-        if making is not None and making.exception() is None:
-            making.result()._end()
-        if reserving is not None and reserving.exception() is None:
-            ray.unreserve(reserving.result())
-        if starting.exception() is None and starting.result():
-            thread.submit(ray.stop).result()
-        thread.shutdown()
+        # A cancelled task cannot wait, so this blocks: for some milliseconds, and a second or two if Ray ends. What is
+        # still being made is ended by the keeper once it is there.
+        if making is not None:
+            making.add_done_callback(_end)
+        if reserving is not None:
+            reserving.add_done_callback(_unreserve)
+        keeper.close()
+
+
+def _unanswered(address: str, within_s: float) -> ClusterError:
+    if not address:
+        return ClusterError(f"Ray did not start within {within_s:g} s; allow more with begins_within_s")
+    return ClusterError(
+        f"no Ray answered at {address} within {within_s:g} s; see that it runs there (`ray status`), that its port can "
+        "be reached from here, and that ray_options name it"
+    )
+
+
+def _end(making: concurrent.futures.Future[Cluster]) -> None:
+    if making.exception() is None:
+        making.result()._end()
+
+
+def _unreserve(reserving: concurrent.futures.Future[Any]) -> None:
+    if reserving.exception() is None:
+        ray.unreserve(reserving.result())
 
 
 def _environment(devices: int) -> dict[str, str]:

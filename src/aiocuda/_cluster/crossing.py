@@ -8,20 +8,28 @@ from __future__ import annotations
 import concurrent.futures
 import contextvars
 import functools
+import math
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from aiocuda._loops import current_destination, current_tasks
 
-__all__ = ["in_thread", "side_by_side", "wait_for"]
+__all__ = ["in_thread", "settle", "side_by_side", "wait_for"]
 
 T = TypeVar("T")
 
 
-async def wait_for(future: concurrent.futures.Future[T]) -> T:
-    """Wait for a future that any thread sets. If the wait is cancelled, the future goes on."""
-    waiter, loop = current_tasks().make_waiter(), current_destination()
+async def wait_for(future: concurrent.futures.Future[T], within_s: float = math.inf) -> T:
+    """Wait for a future that any thread sets. If the wait is cancelled, or takes too long, the future goes on.
+
+    Raises
+    ------
+    TimeoutError
+        The future has not ended within so many seconds.
+    """
+    tasks = current_tasks()
+    waiter, loop = tasks.make_waiter(), current_destination()
 
     def tell() -> None:
         if waiter.is_done:
@@ -31,8 +39,19 @@ async def wait_for(future: concurrent.futures.Future[T]) -> T:
         else:
             waiter.set_value(future.result())
 
+    def time_is_up() -> None:
+        if not waiter.is_done:
+            waiter.set_error(TimeoutError())
+
     future.add_done_callback(lambda _: loop.post(tell))
-    result: T = await waiter.wait()
+    if math.isinf(within_s):
+        result: T = await waiter.wait()
+        return result
+    timer = tasks.call_at(tasks.time() + within_s, time_is_up)
+    try:
+        result = await waiter.wait()
+    finally:
+        timer.cancel()
     return result
 
 
@@ -43,11 +62,12 @@ async def in_thread(function: Callable[..., T], *arguments: Any, **keywords: Any
     """
     future: concurrent.futures.Future[T] = concurrent.futures.Future()
     call = functools.partial(contextvars.copy_context().run, function, *arguments, **keywords)
-    threading.Thread(target=_do, args=(call, future), name=f"aiocuda: {_name(function)}", daemon=True).start()
+    threading.Thread(target=settle, args=(call, future), name=f"aiocuda: {_name(function)}", daemon=True).start()
     return await wait_for(future)
 
 
-def _do(call: Callable[[], Any], future: concurrent.futures.Future[Any]) -> None:
+def settle(call: Callable[[], Any], future: concurrent.futures.Future[Any]) -> None:
+    """Make a call, and have a future end as it does."""
     try:
         result = call()
     except BaseException as error:  # noqa: BLE001 - the waiter gets it

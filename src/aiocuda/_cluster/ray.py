@@ -13,6 +13,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from aiocuda._cluster.reaching import address_of, until_somebody_answers
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, ClusterError, MissingPackageError
 
 __all__ = [
@@ -42,10 +43,17 @@ def require() -> Any:
     return ray
 
 
-def start(gpus: int | None, options: dict[str, Any]) -> bool:
+def start(gpus: int | None, options: dict[str, Any], is_given_up: Callable[[], bool]) -> bool:
     """Start Ray, or connect to one, unless this process has done so; return whether it had not.
 
-    `gpus`: how many Ray is to count on this machine; None: as it finds them.
+    Parameters
+    ----------
+    gpus
+        How many Ray is to count on this machine; None: as it finds them.
+    options
+        For ``ray.init``.
+    is_given_up
+        Whether nobody wants it any more; asked while nobody answers at the address of the options.
 
     Raises
     ------
@@ -64,6 +72,9 @@ def start(gpus: int | None, options: dict[str, Any]) -> bool:
         options = {"include_dashboard": False, "logging_level": logging.ERROR, **options}
         if gpus is not None:
             options.setdefault("num_gpus", gpus)
+    until_somebody_answers(address_of(options), is_given_up)
+    if is_given_up():
+        return False
     ray.init(**options)
     return True
 

@@ -6,6 +6,7 @@ nobody waits for any more is lost, so the next restart ends it.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from aiocuda._cluster.crossing import in_thread
@@ -39,18 +40,18 @@ class _Restart:
     def __init__(self, worker: Worker, start: Callable[[int], WorkerProcess]) -> None:
         self._worker, self._start = worker, start
         self._fresh: WorkerProcess | None = None
-        self._is_given_up = False
+        self._given_up = threading.Event()
 
     def renew(self) -> None:
         """End the process of the worker, and start another one. *Blocks*."""
         worker = self._worker
         with worker._renewing:
-            if self._is_given_up:
+            if self._given_up.is_set():
                 return
             worker._process.lose("it was restarted")
             worker._process.end()
             self._fresh = worker._process = self._start(worker.number)
-        if self._is_given_up:
+        if self._given_up.is_set():
             self.give_up()
 
     async def begin(self) -> None:
@@ -60,6 +61,6 @@ class _Restart:
 
     def give_up(self) -> None:
         """Lose the fresh process, if it is there, or else as soon as it is."""
-        self._is_given_up = True
+        self._given_up.set()
         if self._fresh is not None:
             self._fresh.lose("its restart was cancelled")
