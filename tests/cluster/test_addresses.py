@@ -5,6 +5,7 @@ It comes before the other files of this folder, whose cluster keeps Ray.
 
 from __future__ import annotations
 
+import functools
 import socket
 import threading
 import time
@@ -49,6 +50,7 @@ async def until_connected(listener: socket.socket) -> socket.socket:
 def test_a_start_ends_in_time_where_no_ray_answers(
     run, start_alone: Callable[..., Any], request, monkeypatch, kind: str
 ):
+    @functools.wraps(ray.require().init)
     def connect(**_: object) -> None:
         pytest.fail("this would go on for a quarter of an hour")
 
@@ -150,3 +152,25 @@ def test_a_ray_that_runs_answers(start_alone: Callable[..., Any], run_once):
             assert reaching._answers(host, int(port))
 
     run_once(main)
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "told"),
+    [
+        (5, TypeError, "ray_options is a mapping of arguments of ray.init; 5 was given"),
+        ({"nonsense": 1}, TypeError, r"it has none of these: \['nonsense'\]"),
+        ({1: 1}, TypeError, r"it has none of these: \[1\]"),
+        ({"address": 5}, ValueError, r"Ray refuses one of ray_options \['address'\]"),
+        ({"_nonsense": 1}, ac.errors.ClusterError, r"Ray does not start, with ray_options .*: Unknown keyword"),
+    ],
+)
+def test_options_that_ray_refuses_are_errors_of_ours(
+    run_once, start_alone: Callable[..., Any], options: Any, kind: type[Exception], told: str
+):
+    async def main() -> None:
+        async with start_alone(workers=1, ray_options=options):
+            pytest.fail("there is no such option")
+
+    with pytest.raises(kind, match=told) as caught:
+        run_once(main)
+    assert isinstance(caught.value, ac.errors.AiocudaError)

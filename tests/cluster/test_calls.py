@@ -50,6 +50,10 @@ class Memory:
             raise
 
 
+class OfTheirOwn(BaseException):
+    """What no program should make, and some do."""
+
+
 class Unpicklable(Exception):
     def __init__(self) -> None:
         super().__init__("kept")
@@ -126,14 +130,18 @@ def test_a_stop_iteration_of_a_worker_ends_the_await_as_that_of_a_coroutine_does
     run(main)
 
 
-@pytest.mark.parametrize("error", [Unpicklable, SystemExit, KeyboardInterrupt])
-def test_an_exception_that_cannot_come_is_told_in_words(run, cluster: Cluster, error: type[BaseException]):
+@pytest.mark.parametrize("kind", ["plain", "async"])
+@pytest.mark.parametrize("error", [Unpicklable, SystemExit, KeyboardInterrupt, GeneratorExit, OfTheirOwn])
+def test_an_exception_that_cannot_come_is_told_in_words(run, cluster: Cluster, error: type[BaseException], kind: str):
     def fails() -> None:
         raise error
 
+    async def fails_on_the_loop() -> None:
+        raise error
+
     async def main() -> None:
-        with pytest.raises(ac.errors.RemoteError, match=error.__name__) as caught:
-            await cluster[0].run(fails)
+        with pytest.raises(ac.errors.RemoteError, match=rf"failed on worker 0: {error.__name__}") as caught:
+            await cluster[0].run(fails if kind == "plain" else fails_on_the_loop)
         assert caught.value.worker == 0
         assert "raise error" in caught.value.traceback
         assert await cluster[0].run(doubled, 1) == 2  # the worker goes on
@@ -242,6 +250,9 @@ def test_a_group_waits_for_silent_workers_as_long_as_the_cluster(run, cluster: C
 def test_a_worker_that_is_none_is_an_error_that_counts(cluster: Cluster):
     with pytest.raises(ac.errors.ArgumentIndexError, match="worker 2 was asked for; the cluster has 2"):
         cluster[2]
+    for number in ("a", slice(0, 1), 1.0, None):
+        with pytest.raises(ac.errors.ArgumentTypeError, match=r"worker=.*: a whole number is wanted"):
+            cluster[number]
     assert len(cluster) == 2
     assert cluster[-1] is cluster[1]
     assert repr(cluster) == "<aiocuda.cluster.Cluster of 2 workers with 1 GPUs each, all well>"

@@ -313,7 +313,7 @@ def test_what_was_lent_to_a_lost_worker_is_let_go_of(run_once, well: Cluster):
     run_once(main)
 
 
-TRAINING_STEPS, KILLS = 20, 4
+TRAINING_STEPS, KILLS, NAN = 20, 4, float("nan")
 
 
 async def train(cluster: Cluster, steps: int, kill: Any) -> np.ndarray:
@@ -426,7 +426,14 @@ def test_without_ray_the_error_says_how_to_install_it(run, monkeypatch):
         run(main)
 
 
-@pytest.mark.parametrize("numbers", [{"workers": 0}, {"workers": 1, "gpus": 0}, {"workers": 1, "answers_within_s": -1}])
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"workers": 0},
+        {"workers": 1, "gpus": 0},
+        *({"workers": 1, "answers_within_s": each} for each in (-1, 0, NAN, None)),
+    ],
+)
 def test_numbers_that_are_none_are_refused_before_ray_is_started(run, numbers: dict[str, Any], monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
 
@@ -434,5 +441,5 @@ def test_numbers_that_are_none_are_refused_before_ray_is_started(run, numbers: d
         async with start(**numbers):
             pass
 
-    with pytest.raises(ac.errors.ArgumentValueError, match=r"workers|gpus|time-out"):
+    with pytest.raises(ac.errors.ArgumentValueError, match=r"workers|gpus|time-out|answers_within_s is .* above 0"):
         run(main)

@@ -38,6 +38,7 @@ from aiocuda._cluster.worker_links import WorkerLinks
 from aiocuda._devices.device import Device
 from aiocuda._devices.placing import use
 from aiocuda._driver import nccl, runtime
+from aiocuda._loops import current_tasks
 from aiocuda.errors import MissingAttributeError
 
 __all__ = ["Created", "WorkerActor", "facts_of_this_process"]
@@ -116,7 +117,9 @@ class WorkerActor:
                 is_result=True,
             )
             del value
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - the caller gets it
+        except current_tasks().cancelled:
+            raise  # which is Ray's to tell
+        except BaseException as error:  # noqa: BLE001 - the caller gets it
             result = raised_of(error)
         finally:
             self._leases.forget_arrived(request.call)

@@ -24,8 +24,8 @@ from aiocuda._cluster.watch import Watch
 from aiocuda._cluster.worker import Worker
 from aiocuda._driver import runtime
 from aiocuda._engine.execution import checked_timeout
-from aiocuda._values.given import between
-from aiocuda.errors import ArgumentIndexError, ClusterError, WorkerLostError
+from aiocuda._values.given import between, mapping, whole
+from aiocuda.errors import ArgumentIndexError, ArgumentValueError, ClusterError, WorkerLostError
 
 __all__ = ["Cluster", "start"]
 
@@ -56,7 +56,7 @@ class Cluster:
         return len(self._workers)
 
     def __getitem__(self, number: int) -> Worker:
-        if not -len(self) <= number < len(self):
+        if not -len(self) <= (number := whole(number, "worker")) < len(self):
             raise ArgumentIndexError(f"worker {number} was asked for; the cluster has {len(self)}, from 0")
         return self._workers[number]
 
@@ -244,17 +244,21 @@ async def start(
     ------
     MissingPackageError
         Ray is not installed.
+    ArgumentTypeError
+        `workers` or `gpus` is no whole number, or `ray_options` are none of Ray's.
     ArgumentValueError
-        `workers` or `gpus` is below 1, or a time is none.
+        `workers` or `gpus` is below 1, a time is none, `answers_within_s` is 0, or Ray refuses an option.
     ClusterError
-        Ray does not answer, or does not have so many GPUs.
+        Ray does not start or answer, or does not have so many GPUs.
     WorkerLostError
         A process did not begin.
     """
     workers, gpus = between(workers, "workers", 1, 1 << 16), between(gpus, "gpus", 1, 1 << 10)
     answers_within_s, begins_within_s = checked_timeout(answers_within_s), checked_timeout(begins_within_s)
     emulated = workers * gpus if runtime.driver_info().is_emulated else None
-    options = dict(ray_options or {})
+    if not answers_within_s:
+        raise ArgumentValueError("answers_within_s is a number of seconds above 0; 0 was given")
+    options = {} if ray_options is None else dict(mapping(ray_options, "ray_options", "arguments of ray.init"))
     keeper = Keeper()
     reserving = making = None
     try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import functools
+import inspect
 import io
 import logging
 import pickle
@@ -57,14 +58,22 @@ def start(gpus: int | None, options: dict[str, Any], is_given_up: Callable[[], b
 
     Raises
     ------
+    ArgumentTypeError
+        There are options that Ray does not have.
     ArgumentValueError
-        There are options for a Ray that this process uses already.
+        There are options for a Ray that this process uses already, or Ray refuses one.
+    ClusterError
+        Ray does not start, or there is none to connect to.
     """
     ray = require()
+    given = sorted(map(str, options))
+    known = inspect.signature(ray.init).parameters
+    if unknown := [each for each in options if each not in known and not str(each).startswith("_")]:
+        raise ArgumentTypeError(f"ray_options are arguments of ray.init; it has none of these: {unknown}")
     if ray.is_initialized():
         if options:
             raise ArgumentValueError(
-                f"ray_options {sorted(options)} were given, and this process uses a Ray already; leave them out, or "
+                f"ray_options {given} were given, and this process uses a Ray already; leave them out, or "
                 "call ray.shutdown() first"
             )
         return False
@@ -75,7 +84,12 @@ def start(gpus: int | None, options: dict[str, Any], is_given_up: Callable[[], b
     until_somebody_answers(address_of(options), is_given_up)
     if is_given_up():
         return False
-    ray.init(**options)
+    try:
+        ray.init(**options)
+    except (TypeError, ValueError) as error:
+        raise ArgumentValueError(f"Ray refuses one of ray_options {given}: {error}; see ray.init") from error
+    except (ConnectionError, RuntimeError) as error:
+        raise ClusterError(f"Ray does not start, with ray_options {given}: {error}") from error
     return True
 
 

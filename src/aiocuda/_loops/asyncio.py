@@ -179,6 +179,7 @@ class AsyncioTasks:
 
     def __init__(self) -> None:
         self.kept: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self.cancelled: type[BaseException] = asyncio.CancelledError
         self._running: set[asyncio.Task[Any]] = set()
 
     def time(self) -> float:

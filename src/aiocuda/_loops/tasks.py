@@ -33,9 +33,12 @@ class Tasks(Protocol):
     ----------
     kept
         What somebody keeps for this loop, by who keeps it. It ends with either of them.
+    cancelled
+        The exception in a task that is cancelled.
     """
 
     kept: weakref.WeakKeyDictionary[Any, Any]
+    cancelled: type[BaseException]
 
     def time(self) -> float:
         """Return the time of the loop's clock, in seconds."""

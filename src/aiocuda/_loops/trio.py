@@ -166,6 +166,7 @@ class TrioTasks:
 
     def __init__(self) -> None:
         self.kept: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self.cancelled: type[BaseException] = trio.Cancelled
 
     def time(self) -> float:
         """Return the time of the run's clock."""
