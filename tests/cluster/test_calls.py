@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import os
 import threading
@@ -15,6 +16,7 @@ import pytest
 
 import aiocuda as ac
 from aiocuda._cluster.crossing import side_by_side
+from aiocuda._cluster.held import Held
 from aiocuda.cluster import Cluster
 
 
@@ -216,6 +218,41 @@ def test_an_object_ends_on_the_worker_when_nobody_has_it(run, cluster: Cluster):
             await anyio.lowlevel.checkpoint()
 
     run(main)
+
+
+def test_an_object_whose_making_was_cancelled_does_not_stay(run, cluster: Cluster):
+    class Told:
+        def __init__(self, told: list[str]) -> None:
+            weakref.finalize(self, told.append, "ended")
+
+    async def make_all_the_same(told: Memory) -> Any:
+        told.values.append("waits")
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return Told(told.values)
+
+    async def main() -> None:
+        told = await cluster[0].create(Memory)
+        async with anyio.create_task_group() as group:
+            group.start_soon(cluster[0].create, make_all_the_same, told)
+            while await told.all() != ["waits"]:
+                await anyio.lowlevel.checkpoint()
+            group.cancel_scope.cancel()
+        with anyio.fail_after(10):
+            while await told.all() != ["waits", "ended"]:
+                await anyio.lowlevel.checkpoint()
+
+    run(main)
+
+
+def test_an_object_that_comes_after_it_was_deleted_is_not_kept():
+    held = Held("here")
+    held.delete(7)
+    held.keep(7, "late")
+    with pytest.raises(ac.errors.ClusterError, match="here has no object 7"):
+        held.get(7, "a test")
+    held.keep(8, "wanted")
+    assert held.get(8, "a test") == "wanted"
 
 
 def test_an_object_that_was_deleted_is_an_error_that_says_what_to_do(run, cluster: Cluster):

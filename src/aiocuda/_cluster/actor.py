@@ -41,20 +41,13 @@ from aiocuda._driver import nccl, runtime
 from aiocuda._loops import current_tasks
 from aiocuda.errors import MissingAttributeError
 
-__all__ = ["Created", "WorkerActor", "facts_of_this_process"]
+__all__ = ["WorkerActor", "facts_of_this_process"]
 
 
 def facts_of_this_process(ordinals: Iterable[int]) -> Facts:
     """Return what decides how arrays come to this process, which uses these devices."""
     devices = frozenset(map(runtime.uuid, ordinals))
     return Facts(ray.node_id(), os.getpid(), began(os.getpid()) or 0, devices, bool(devices), nccl.is_installed())
-
-
-class Created:
-    """The number of an object that stays on the worker, in place of the object itself."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
 
 
 class WorkerActor:
@@ -154,7 +147,8 @@ class WorkerActor:
                 raise MissingAttributeError(f"a remote object of {type(target).__qualname__}: {error}") from error
         value = await _called(what, arguments, keywords)
         if request.kind == "create":
-            return Created(self._held.keep(value))
+            self._held.keep(request.target, value)
+            return None
         return value
 
 

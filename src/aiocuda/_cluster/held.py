@@ -1,16 +1,21 @@
 """The objects that stay in a process for others.
 
-Always true: an object has a number, which no other one gets, and is there until it is deleted.
+Always true: an object has a number, which no other one gets, and is there until it is deleted. One that was deleted
+before it came, because its maker was given up, is not kept.
 """
 
 from __future__ import annotations
 
-import itertools
-from typing import Any
+from collections import deque
+from typing import Any, Final
 
 from aiocuda.errors import ClusterError
 
 __all__ = ["Held"]
+
+
+# What was given up comes within moments, or not at all.
+_MOST_UNWANTED: Final = 4096
 
 
 class Held:
@@ -18,14 +23,13 @@ class Held:
 
     def __init__(self, where: str) -> None:
         self._where = where
-        self._numbers = itertools.count(1)
         self._objects: dict[int, Any] = {}
+        self._unwanted: deque[int] = deque(maxlen=_MOST_UNWANTED)
 
-    def keep(self, value: Any) -> int:
-        """Keep an object; return its number."""
-        number = next(self._numbers)
-        self._objects[number] = value
-        return number
+    def keep(self, number: int, value: Any) -> None:
+        """Keep an object, unless it was deleted before."""
+        if number not in self._unwanted:
+            self._objects[number] = value
 
     def get(self, number: int, why: str) -> Any:
         """Return the object of a number. `why`: what it is needed for, for the error.
@@ -44,5 +48,8 @@ class Held:
             ) from None
 
     def delete(self, number: int) -> None:
-        """Let go of an object, if it is still there."""
-        self._objects.pop(number, None)
+        """Let go of an object, which is there or may come."""
+        if number in self._objects:
+            del self._objects[number]
+        else:
+            self._unwanted.append(number)

@@ -104,9 +104,9 @@ class Request(NamedTuple):
         Its name, different from all others.
     kind
         ``"run"``: the parcel has a function, its arguments and its keywords. ``"create"``: a class, and these.
-        ``"method"``: a method's name, and these, for the object `target`.
+        ``"method"``: a method's name, and these.
     target
-        The number of an object that the worker holds.
+        The number of an object: which one the method is of, or which one is created.
     parcel
         The function and its arguments.
     closed

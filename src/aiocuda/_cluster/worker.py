@@ -5,12 +5,12 @@ Always true: a call goes to the process that the worker has when it is made.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar, cast, overload
+from typing import Any, Final, TypeVar, overload
 
-from aiocuda._cluster.actor import Created
 from aiocuda._cluster.crossing import wait_for
 from aiocuda._cluster.groups import ClusterGroup
 from aiocuda._cluster.held import Held
@@ -23,6 +23,8 @@ from aiocuda.errors import ClusterError, WorkerLostError
 __all__ = ["Remote", "Worker"]
 
 T = TypeVar("T")
+
+_objects: Final = itertools.count(1)
 
 
 class Worker:
@@ -109,9 +111,9 @@ class Worker:
         Exception
             As `run`.
         """
-        process = self._process
-        created = await self._call("create", 0, cls, args, kwargs, _name(cls))
-        return Remote(self, process, cast("Created", created).number, _name(cls))
+        remote = Remote(self, self._process, next(_objects), _name(cls))  # where it is let go of, the object is deleted
+        await self._call("create", remote._number, cls, args, kwargs, _name(cls))
+        return remote
 
     async def _call(
         self, kind: Any, target: int, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str
