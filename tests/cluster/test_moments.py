@@ -310,15 +310,15 @@ async def join_late() -> None:
 
     from aiocuda._driver import nccl
 
-    builtins.joining, builtins.may_join, connect = threading.Event(), threading.Event(), nccl.connect
+    builtins.joining, builtins.may_join, join = threading.Event(), threading.Event(), nccl.Communicators.join
 
-    def late(*given: Any, **more: Any) -> Any:
-        nccl.connect = connect
+    def late(*given: Any) -> None:
+        nccl.Communicators.join = join
         builtins.joining.set()
         builtins.may_join.wait()
-        return connect(*given, **more)
+        join(*given)
 
-    nccl.connect = late
+    nccl.Communicators.join = late
 
 
 def has_come() -> None:
