@@ -75,7 +75,7 @@ def test_all_overlaps_are_found(arrays):
     receives = [part(receive, count) for _, count, receive in arrays]
 
     def share(one: Part, other: Part) -> bool:
-        return one.count > 0 and other.count > 0 and one.address < other.end and other.address < one.end
+        return one.item_count > 0 and other.item_count > 0 and one.address < other.end and other.address < one.end
 
     wrong = any(share(one, other) for n, one in enumerate(receives) for other in receives[:n]) or any(
         share(send, receive) and (n != m or send.address != receive.address)

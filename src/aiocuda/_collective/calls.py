@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aiocuda._collective.agreement import brief
 from aiocuda._driver.nccl import DTYPES, OPS, NcclCall
@@ -35,8 +34,7 @@ _ROOTED: Final = frozenset({"reduce", "broadcast"})
 CONNECT: Final = "connect"  # all of them, once, with arrays that have an item for each rank
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(NamedTuple):
     """An array that a collective is called with.
 
     Attributes
@@ -53,12 +51,12 @@ class Part:
     item_bytes: int
 
     @property
-    def count(self) -> int:
+    def item_count(self) -> int:
         return math.prod(self.shape)
 
     @property
     def size_bytes(self) -> int:
-        return self.count * self.item_bytes
+        return self.item_count * self.item_bytes
 
     @property
     def end(self) -> int:
@@ -68,8 +66,7 @@ class Part:
         return f"{self.dtype}{self.shape}"
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One collective, but for its arrays.
 
     Attributes
@@ -118,7 +115,7 @@ class Call:
                 f"{self.kind}: out is of {receive.dtype}, and what is sent of {send.dtype}; give one of the same dtype"
             )
         expected = self.received_shape(send.shape)
-        if math.prod(expected) != receive.count:
+        if math.prod(expected) != receive.item_count:
             raise ArgumentValueError(
                 f"{self.kind}: of {send} each of {self.size} ranks gets {expected}; out is of {receive.shape}"
             )
@@ -141,7 +138,7 @@ class Call:
         """Return the calls on one device."""
         if self.kind == CONNECT:
             return [call for each in self._connecting() for call in each.for_nccl(send, receive)]
-        count = send.count
+        count = send.item_count
         if self.kind in ("reduce_scatter", "all_to_all"):
             count //= self.size
         dtype = DTYPES.get(send.dtype, _BYTE)

@@ -250,20 +250,20 @@ class Members:
         self, call: Call, name: str, sends: Sequence[Sequence[Any]], receives: Sequence[Sequence[Any]]
     ) -> Prepared:
         """Return what is called in words, and the calls of each rank."""
-        members = list(zip(self.ranks, self.devices, strict=True))
-        sent = tuple(
-            tuple(self._part(call, each, rank, device) for each in row)
-            for row, (rank, device) in zip(sends, members, strict=True)
-        )
-        received = tuple(
-            # In place, as a rule.
-            tuple(
-                part if each is array else None if each is None else self._part(call, each, rank, device)
-                for each, array, part in zip(row, given, parts, strict=True)
+        sent, received = [], []
+        for row, into, rank, device in zip(sends, receives, self.ranks, self.devices, strict=True):
+            parts = [self._part(call, each, rank, device) for each in row]
+            sent.append(tuple(parts))
+            received.append(
+                tuple(
+                    [
+                        # In place, as a rule.
+                        part if each is array else None if each is None else self._part(call, each, rank, device)
+                        for each, array, part in zip(into, row, parts, strict=True)
+                    ]
+                )
             )
-            for row, given, parts, (rank, device) in zip(receives, sends, sent, members, strict=True)
-        )
-        return prepared(call, name, self.ranks, sent, received)
+        return prepared(call, name, self.ranks, tuple(sent), tuple(received))
 
     def perform(
         self,

@@ -41,9 +41,9 @@ def check_overlaps(
     writes: list[tuple[Part, tuple[int, int]]] = []
     for rank, sent, received in zip(ranks, sends, receives, strict=True):
         for place, (one, into) in enumerate(zip(sent, received, strict=True)):
-            if one.count and call.reads(rank):
+            if one.item_count and call.reads(rank):
                 reads.append((one, (rank, place)))
-            if into is not None and into.count and call.writes(rank):
+            if into is not None and into.item_count and call.writes(rank):
                 writes.append((into, (rank, place)))
     writes.sort(key=lambda each: each[0].address)
     for (before, _), (after, where) in pairwise(writes):

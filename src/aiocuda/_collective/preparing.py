@@ -62,7 +62,7 @@ def _prepared(call: Call, name: str, ranks: tuple[int, ...], sent: Sent, receive
         words = of_rank
     check_overlaps(call, ranks, sent, received)
     calls = (
-        tuple(made for one, other in zip(*row, strict=True) if one.count > 0 for made in call.for_nccl(one, other))
+        tuple(made for one, other in zip(*row, strict=True) if one.item_count > 0 for made in call.for_nccl(one, other))
         for row in zip(sent, received, strict=True)
     )
     return words, tuple(calls)
