@@ -287,6 +287,7 @@ NCCL_API ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclC
     if (made == nullptr) throw Refused{ncclInvalidArgument, "there is no place for the communicator"};
     if (color < 0 && color != no_color) throw Refused{ncclInvalidArgument, "a colour is not below 0"};
     const Options options = config == nullptr ? parent->options() : options_of(config);
+    set_stack_if_asked(parent->device());
     if (!options.blocks) throw Refused{ncclInvalidUsage, "the emulated NCCL splits off blocking communicators only"};
     const std::uint64_t split = ++parent->splits;
     RankPart& own = parent->segment().own();

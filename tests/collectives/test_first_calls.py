@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -90,7 +92,12 @@ def test_a_group_takes_no_stack_from_kernels():
     try:
         given = device.set_limits(stack_bytes=8 * before).stack_bytes
         assert given is not None
-        with Group.local([0]):
+        with (
+            ThreadPoolExecutor(4) as threads,
+            contextlib.ExitStack() as groups,
+        ):  # one reads it while another has set it
+            for made in threads.map(Group.local, [[0]] * 8):
+                groups.enter_context(made)
             assert (device.limits().stack_bytes or 0) >= given
     finally:
         device.set_limits(stack_bytes=before)

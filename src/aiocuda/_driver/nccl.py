@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from aiocuda import _native
+from aiocuda import _forks, _native
 from aiocuda._driver import context_limits, runtime
 from aiocuda.errors import CollectiveError, DriverError, MissingPackageError
 
@@ -51,6 +51,8 @@ OPS: Final = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 _IN_PROGRESS: Final = 7
 _BETWEEN_LOOKS_S: Final = 0.0005
 _STACK: Final = "stack_bytes"
+_keeping: Final = _forks.lock()
+_kept: Final[dict[int, tuple[int, int]]] = {}  # of a device: how many join there, and the limit before
 _ABORTED: Final = "the communicators were aborted"
 
 
@@ -150,8 +152,14 @@ class Communicators:
         CollectiveError
             NCCL does not connect the ranks, they were aborted, or `give_up` says so.
         """
+        with contextlib.ExitStack() as stacks:
+            for each in self._devices:
+                stacks.enter_context(_stack_kept(each))
+            self._join(identity, give_up)
+        self._have_joined = True
+
+    def _join(self, identity: bytes, give_up: Callable[[], str | None]) -> None:
         bindings = _bindings()
-        stacks = [context_limits.limit(each, _STACK) or 0 for each in self._devices]
         config = self._config(blocking=False)
         given = bytearray(identity)  # the binding takes no bytes
         with self._beginning(), _in_words(self._roots), _group(bindings):
@@ -159,15 +167,11 @@ class Communicators:
                 with runtime.context_of(device):
                     self._roots.append(bindings.comm_init_rank_scalable(self._size, rank, 1, given, config.ptr))
         self._wait_for_roots(give_up)
-        for device, stack in zip(self._devices, stacks, strict=True):
-            if stack > (context_limits.limit(device, _STACK) or 0):  # NCCL has set its own
-                context_limits.set_limit(device, _STACK, stack)
         config = self._config(blocking=True)
         with self._beginning(), _in_words(self._roots), _group(bindings):
             for root, rank in zip(self._roots, self._ranks, strict=True):
                 self._children.append(bindings.comm_split(root, 0, rank, config.ptr))
         self._wait_for_roots(give_up)
-        self._have_joined = True
 
     def state(self) -> str | None:
         """Return None where all is well, an empty text while something goes on, else what is wrong."""
@@ -244,6 +248,25 @@ class Communicators:
         if self._most_blocks is not None:
             config.max_ctas = self._most_blocks
         return config
+
+
+@contextlib.contextmanager
+def _stack_kept(device: int) -> Iterator[None]:
+    """Put the limit of a device's stack back, where NCCL has set a lower one meanwhile for its own kernels."""
+    with _keeping:
+        joining, stack = _kept.get(device, (0, 0))
+        if not joining:
+            stack = context_limits.limit(device, _STACK) or 0
+        _kept[device] = joining + 1, stack
+    try:
+        yield
+    finally:
+        if stack > (context_limits.limit(device, _STACK) or 0):
+            context_limits.set_limit(device, _STACK, stack)
+        with _keeping:
+            joining, _ = _kept.pop(device)
+            if joining > 1:
+                _kept[device] = joining - 1, stack
 
 
 def _state_of(communicator: Any) -> str | None:
