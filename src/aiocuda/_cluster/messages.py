@@ -138,13 +138,25 @@ class Reply(NamedTuple):
 def encoded(message: Request | Reply) -> Any:
     """Return a message as Ray gets it: as it is, if it has host data, which Ray then does not copy once more."""
     parcel = message.parcel if isinstance(message, Request) else message.result
-    has_data = isinstance(parcel, Parcel) and (parcel.buffers or any(isinstance(each, Sent) for each in parcel.arrays))
-    return message if has_data else pickle.dumps(message, 5)
+    if not isinstance(parcel, Parcel):
+        return pickle.dumps(message, 5)
+    pickled, buffers, arrays = parcel
+    if buffers or any(isinstance(each, Sent) for each in arrays):
+        return message
+    # In a plain tuple: each class costs more to read than all the rest.
+    if isinstance(message, Request):
+        return pickle.dumps((message.call, message.kind, message.target, pickled, arrays, message.closed), 5)
+    return pickle.dumps((pickled, arrays, message.closed), 5)
 
 
 def decoded(given: Any) -> Any:
     """Return the message."""
-    return pickle.loads(given) if isinstance(given, bytes) else given
+    found = pickle.loads(given) if isinstance(given, bytes) else given
+    if type(found) is not tuple:
+        return found
+    *call, pickled, arrays, closed = found
+    parcel = Parcel(pickled, (), arrays)
+    return Request(*call, parcel, closed) if call else Reply(parcel, closed)
 
 
 class Pong(NamedTuple):

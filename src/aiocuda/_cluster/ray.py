@@ -14,6 +14,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from aiocuda._cluster.functions import Functions
 from aiocuda._cluster.reaching import address_of, until_somebody_answers
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, ClusterError, MissingPackageError
 
@@ -24,6 +25,8 @@ __all__ = [
 ]  # fmt: skip
 
 _INSTALL: Final = 'pip install "aiocuda[ray]"'
+_PLAIN: Final = frozenset({type(None), bool, int, float, str})
+_MOST_FUNCTIONS: Final = 256
 
 Actor = Any
 """A handle of an actor."""
@@ -210,7 +213,8 @@ def dumps(value: Any, reduce: Callable[[Any], Any], what: str) -> tuple[bytes, l
     ArgumentTypeError
         It cannot be pickled.
     """
-    require()
+    if type(value) in _PLAIN:
+        return pickle.dumps(value, 5), []
     file = io.BytesIO()
     buffers: list[pickle.PickleBuffer] = []
     try:
@@ -223,9 +227,11 @@ def dumps(value: Any, reduce: Callable[[Any], Any], what: str) -> tuple[bytes, l
 @functools.cache
 def _pickler() -> Any:
     """Return the class of what pickles; it is made when Ray is needed, and once."""
+    require()
     from ray import cloudpickle
 
     base: Any = cloudpickle.CloudPickler
+    functions = Functions(cloudpickle.dumps)
 
     class Pickler(base):  # type: ignore[misc]
         def __init__(self, file: io.BytesIO, reduce: Callable[[Any], Any], keep: Callable[[Any], object]) -> None:
@@ -234,6 +240,18 @@ def _pickler() -> Any:
 
         def reducer_override(self, each: Any) -> Any:
             reduced = self._reduce(each)
-            return super().reducer_override(each) if reduced is NotImplemented else reduced
+            if reduced is not NotImplemented:
+                return reduced
+            if cloudpickle.list_registry_pickle_by_value():  # then a module of its may change what it has
+                return super().reducer_override(each)
+            if (pickled := functions.pickled(each)) is not None:
+                return _function, (pickled,)
+            return super().reducer_override(each)
 
     return Pickler
+
+
+@functools.lru_cache(_MOST_FUNCTIONS)
+def _function(pickled: bytes) -> Any:
+    """Return a function of another process; the same one for all calls, since it leaves nothing in its globals."""
+    return pickle.loads(pickled)
