@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import dis
 import functools
+import pickle
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
 
-__all__ = ["Functions"]
+__all__ = ["Functions", "Sent"]
 
 _CONSTANTS: Final = (type(None), bool, int, float, complex, str, bytes)
 _WRITES: Final = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL"})
@@ -23,14 +24,32 @@ _MOST_KEPT: Final = 256
 _ABSENT: Final = object()
 
 
-class _Pickled(NamedTuple):
-    """A function's bytes, and what they were made of."""
+class Sent:
+    """A function as it is sent: it arrives as the function."""
+
+    __slots__ = ("_reduced",)
+
+    def __init__(self, pickled: bytes) -> None:
+        self._reduced = _made, (pickled,)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self._reduced
+
+
+@functools.lru_cache(_MOST_KEPT)
+def _made(pickled: bytes) -> Any:
+    """Return a function of another process: the same one for all calls, since it leaves nothing in its globals."""
+    return pickle.loads(pickled)
+
+
+class _Kept(NamedTuple):
+    """A function that was pickled, and what of."""
 
     code: CodeType
     defaults: tuple[Any, ...] | None
     globals: dict[str, Any]
     modules: int  # how many were imported: those of a package that the function names are imported there, too
-    pickled: bytes
+    sent: Sent
 
 
 class Functions:
@@ -40,25 +59,27 @@ class Functions:
     ----------
     dumps
         Pickles a function by value.
+    by_value
+        Returns the modules that are pickled by value: what is in those may change.
     """
 
-    def __init__(self, dumps: Callable[[Any], bytes]) -> None:
-        self._dumps = dumps
-        self._pickled: weakref.WeakKeyDictionary[FunctionType, _Pickled] = weakref.WeakKeyDictionary()
+    def __init__(self, dumps: Callable[[Any], bytes], by_value: Callable[[], Collection[str]]) -> None:
+        self._dumps, self._by_value = dumps, by_value
+        self._kept: weakref.WeakKeyDictionary[FunctionType, _Kept] = weakref.WeakKeyDictionary()
 
-    def pickled(self, each: Any) -> bytes | None:
-        """Return a function's bytes; None for other objects, and for functions that must be pickled with the rest."""
-        if type(each) is not FunctionType or not _is_plain(each):
+    def sent(self, each: Any) -> Sent | None:
+        """Return a function as it is sent; None for other objects, and functions that are pickled for each call."""
+        if type(each) is not FunctionType or not _is_plain(each) or self._by_value():
             return None
-        found = self._pickled.get(each)
-        if found is None or not _holds(found, each):
+        kept = self._kept.get(each)
+        if kept is None or not _holds(kept, each):
             names = _names(each.__code__)
             if names is None or not _refers_to_constants(each, names):
                 return None
             there = {name: each.__globals__.get(name, _ABSENT) for name in names}
-            found = _Pickled(each.__code__, each.__defaults__, there, len(sys.modules), self._dumps(each))
-            self._pickled[each] = found
-        return found.pickled
+            kept = _Kept(each.__code__, each.__defaults__, there, len(sys.modules), Sent(self._dumps(each)))
+            self._kept[each] = kept
+        return kept.sent
 
 
 def _is_plain(function: FunctionType) -> bool:
@@ -71,13 +92,13 @@ def _is_plain(function: FunctionType) -> bool:
     )
 
 
-def _holds(found: _Pickled, function: FunctionType) -> bool:
+def _holds(kept: _Kept, function: FunctionType) -> bool:
     there = function.__globals__
     return (
-        found.code is function.__code__
-        and found.defaults is function.__defaults__
-        and found.modules == len(sys.modules)
-        and all(there.get(name, _ABSENT) is value for name, value in found.globals.items())
+        kept.code is function.__code__
+        and kept.defaults is function.__defaults__
+        and kept.modules == len(sys.modules)
+        and all(there.get(name, _ABSENT) is value for name, value in kept.globals.items())
     )
 
 

@@ -6,10 +6,9 @@ behind the work that makes it. Host data stays host data.
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from aiocuda._arrays.array import DeviceArray
@@ -171,8 +170,11 @@ async def unpack(parcel: Parcel, leases: Leases, carrier: Carrier, receiver: Fac
     except BaseException:
         leases.discard(parcel.arrays[len(arrays) :])
         raise
-    with _opening(Place(arrays, held)):
+    token = _arrived.set(Place(arrays, held))
+    try:
         return pickle.loads(parcel.pickled, buffers=parcel.buffers)
+    finally:
+        _arrived.reset(token)
 
 
 async def uploaded(sent: Sent, receiver: Facts) -> DeviceArray:
@@ -182,11 +184,3 @@ async def uploaded(sent: Sent, receiver: Facts) -> DeviceArray:
     ordinals = (each for each in range(runtime.device_count()) if runtime.uuid(each) == sent.device)
     return await to_device(sent.data, next(ordinals))
 
-
-@contextlib.contextmanager
-def _opening(place: Place) -> Iterator[None]:
-    token = _arrived.set(place)
-    try:
-        yield
-    finally:
-        _arrived.reset(token)

@@ -14,19 +14,19 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from aiocuda._cluster.functions import Functions
+from aiocuda._cluster.functions import Functions, Sent
 from aiocuda._cluster.reaching import address_of, until_somebody_answers
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, ClusterError, MissingPackageError
 
 __all__ = [
     "Actor", "cancel", "dumps", "future_of", "gpus_of_this_process", "has_node", "is_cancelled", "is_gone",
-    "is_unreached", "kill", "node_address", "node_id", "require", "reserve", "start", "start_actor", "stop",
+    "is_unreached", "kill", "node_address", "node_id", "require", "reserve", "sent", "start", "start_actor", "stop",
     "unreserve", "wait_for_room",
 ]  # fmt: skip
 
 _INSTALL: Final = 'pip install "aiocuda[ray]"'
-_PLAIN: Final = frozenset({type(None), bool, int, float, str})
-_MOST_FUNCTIONS: Final = 256
+_PLAIN: Final = frozenset({type(None), bool, int, float, str, Sent})
+_MOST_PLAIN: Final = 16
 
 Actor = Any
 """A handle of an actor."""
@@ -213,7 +213,7 @@ def dumps(value: Any, reduce: Callable[[Any], Any], what: str) -> tuple[bytes, l
     ArgumentTypeError
         It cannot be pickled.
     """
-    if type(value) in _PLAIN:
+    if _is_plain(value):
         return pickle.dumps(value, 5), []
     file = io.BytesIO()
     buffers: list[pickle.PickleBuffer] = []
@@ -224,6 +224,30 @@ def dumps(value: Any, reduce: Callable[[Any], Any], what: str) -> tuple[bytes, l
     return file.getvalue(), buffers
 
 
+def sent(function: Any) -> Any:
+    """Return a function as it is sent, if it can be pickled once for all calls; else the function."""
+    return _functions().sent(function) or function
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value is small and of built-in types, so that the reducer need not see it."""
+    kind = type(value)
+    if kind is tuple:
+        return len(value) <= _MOST_PLAIN and all(map(_is_plain, value))
+    if kind is dict:
+        return len(value) <= _MOST_PLAIN and all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
+    return kind in _PLAIN
+
+
+@functools.cache
+def _functions() -> Any:
+    """Return the functions that this process sends."""
+    require()
+    from ray import cloudpickle
+
+    return Functions(cloudpickle.dumps, cloudpickle.list_registry_pickle_by_value)
+
+
 @functools.cache
 def _pickler() -> Any:
     """Return the class of what pickles; it is made when Ray is needed, and once."""
@@ -231,7 +255,6 @@ def _pickler() -> Any:
     from ray import cloudpickle
 
     base: Any = cloudpickle.CloudPickler
-    functions = Functions(cloudpickle.dumps)
 
     class Pickler(base):  # type: ignore[misc]
         def __init__(self, file: io.BytesIO, reduce: Callable[[Any], Any], keep: Callable[[Any], object]) -> None:
@@ -240,18 +263,6 @@ def _pickler() -> Any:
 
         def reducer_override(self, each: Any) -> Any:
             reduced = self._reduce(each)
-            if reduced is not NotImplemented:
-                return reduced
-            if cloudpickle.list_registry_pickle_by_value():  # then a module of its may change what it has
-                return super().reducer_override(each)
-            if (pickled := functions.pickled(each)) is not None:
-                return _function, (pickled,)
-            return super().reducer_override(each)
+            return super().reducer_override(each) if reduced is NotImplemented else reduced
 
     return Pickler
-
-
-@functools.lru_cache(_MOST_FUNCTIONS)
-def _function(pickled: bytes) -> Any:
-    """Return a function of another process; the same one for all calls, since it leaves nothing in its globals."""
-    return pickle.loads(pickled)

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, TypeVar, overload
 
+from aiocuda._cluster import ray
 from aiocuda._cluster.crossing import wait_for
 from aiocuda._cluster.groups import ClusterGroup
 from aiocuda._cluster.held import Held
@@ -89,7 +90,7 @@ class Worker:
         ClusterError
             The cluster has ended.
         """
-        return await self._call("run", 0, function, args, kwargs, _name(function))
+        return await self._call("run", 0, ray.sent(function), args, kwargs, _name(function))
 
     async def create(self, cls: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Remote:
         """Make an object that stays on the worker.
