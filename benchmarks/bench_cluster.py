@@ -11,7 +11,7 @@ import asyncio
 import os
 import threading
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import ray
@@ -23,9 +23,17 @@ from aiocuda._collective.hub import open_hub
 from aiocuda._collective.meeting import Line
 from aiocuda.cluster import Cluster, start
 
+EMPTY = "Ray's, sent nothing"
+TURNS = 10
+changing: list[int] = []
+
 
 async def nothing() -> None:
     pass
+
+
+async def refers_to_what_may_change() -> int:
+    return len(changing)
 
 
 class Plain:
@@ -41,6 +49,87 @@ class Plain:
     async def call(self, function: Any) -> Any:
         """Call a function that was sent along, as `Worker.run` does."""
         return await function()
+
+    async def busy_s(self) -> float:
+        """Return the processor time of this process."""
+        return time.process_time()
+
+
+class Threaded:
+    """Another one, whose methods run in threads, with a loop beside them."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+
+    def back(self, given: bytes) -> bytes:
+        """Give back what was sent, from the loop."""
+
+        async def back() -> bytes:
+            return given
+
+        return asyncio.run_coroutine_threadsafe(back(), self.loop).result()
+
+    def busy_s(self) -> float:
+        """Return the processor time of this process."""
+        return time.process_time()
+
+
+class Costs(NamedTuple):
+    """What one call takes, in microseconds: until its reply is there, of the caller's processor, of the other one's."""
+
+    wall: float
+    here: float
+    there: float
+
+
+async def costs_of(call: Any, busy_there_s: Any, calls: int) -> Costs:
+    there_s, here_s = await busy_there_s(), time.process_time()
+    wall = await median_us(call, calls)
+    here_s = time.process_time() - here_s
+    return Costs(wall, here_s / calls * 1e6, (await busy_there_s() - there_s) / calls * 1e6)
+
+
+async def compare(cluster: Cluster, calls: int) -> dict[str, list[Costs]]:
+    """Compare calls of workers with calls of Ray's own, in turns."""
+    actor: Any = ray.remote(num_cpus=0, max_concurrency=10_000)(Plain).remote()
+    threaded: Any = ray.remote(num_cpus=0, max_concurrency=64)(Threaded).remote()
+    worker, sent = cluster[0], bytes(400)
+
+    def by_ray(method: Any, *arguments: Any) -> Any:
+        async def call() -> Any:
+            return await method.remote(*arguments)
+
+        return call
+
+    async def busy_worker_s() -> float:
+        return await worker.run(time.process_time)
+
+    ways = {
+        EMPTY: (by_ray(actor.nothing), by_ray(actor.busy_s)),
+        "Ray's, 400 bytes": (by_ray(actor.back, sent), by_ray(actor.busy_s)),
+        "the same, of threads": (by_ray(threaded.back, sent), by_ray(threaded.busy_s)),
+        "Ray's, sent a function": (by_ray(actor.call, nothing), by_ray(actor.busy_s)),
+        "run(nothing)": (lambda: worker.run(nothing), busy_worker_s),
+        "run, pickled anew": (lambda: worker.run(refers_to_what_may_change), busy_worker_s),
+        "run, imported there": (lambda: worker.run(asyncio.sleep, 0), busy_worker_s),
+        "run, in a thread": (lambda: worker.run(bool), busy_worker_s),
+    }
+    found: dict[str, list[Costs]] = {name: [] for name in ways}
+    for turn in range(TURNS + 1):
+        for name, (call, busy_there_s) in ways.items():
+            costs = await costs_of(call, busy_there_s, max(calls // TURNS, 1))
+            if turn:  # the first one warms up
+                found[name].append(costs)
+    return found
+
+
+def print_costs(found: dict[str, list[Costs]]) -> None:
+    print("an empty call            us: all   here  there   of Ray's, sent nothing: all  here  there")
+    for name, each in found.items():
+        us = np.median(each, axis=0)
+        ratios = np.median(np.divide(each, found[EMPTY]), axis=0)
+        print(f"{name:23} {us[0]:8.0f} {us[1]:6.0f} {us[2]:6.0f} {ratios[0]:28.2f} {ratios[1]:5.2f} {ratios[2]:6.2f}")
 
 
 async def median_us(call: Any, calls: int) -> float:
@@ -106,31 +195,8 @@ async def main() -> None:
     given = parser.parse_args()
     os.environ.setdefault("AIOCUDA_EMULATED_DEVICES", "2")
     async with start(workers=2) as cluster:
-        actor = ray.remote(num_cpus=0, max_concurrency=10_000)(Plain).remote()
-
-        async def empty() -> None:
-            await actor.nothing.remote()
-
-        async def sent_bytes() -> None:
-            await actor.back.remote(bytes(400))
-
-        async def sent_function() -> None:
-            await actor.call.remote(nothing)
-
-        ways = {
-            "run(nothing)": lambda: cluster[0].run(nothing),
-            "Ray's, sent nothing": empty,
-            "Ray's, 400 bytes": sent_bytes,
-            "Ray's, sent a function": sent_function,
-        }
-        found: dict[str, list[float]] = {name: [] for name in ways}
-        for _ in range(10):  # interleaved
-            for name, call in ways.items():
-                found[name].append(await median_us(call, given.calls // 10))
-        rays = found["Ray's, sent nothing"]
-        for name, each in found.items():
-            ratio = float(np.median(np.divide(each, rays)))
-            print(f"{name:23} {np.median(each):8.0f} us, {ratio:.2f} of an empty call of Ray's own")
+        found = await compare(cluster, given.calls)
+        print_costs(found)
         busy_us = await cpu_us(cluster, given.calls)
         print(f"driver's processor      {busy_us:8.0f} us for a call and its reply")
         x = await ac.zeros(64 << 20, interprocess=True)
@@ -146,7 +212,7 @@ async def main() -> None:
     print(f"a message of the hub    {hub_us:8.2f} us of a processor, with the rank's part")
     here = {
         "processors_s": busy_us / 1e6,
-        "wire_s": float(np.median(rays)) / 2e6,
+        "wire_s": float(np.median([each.wall for each in found[EMPTY]])) / 2e6,
         "line_s": hub_us / 1e6,
     }
     print(f"\nsimulated: up to {HOST_RANKS} ranks NCCL as it was measured on two GPUs of one host; more are several")

@@ -11,7 +11,8 @@ import functools
 import pickle
 import sys
 import weakref
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -49,6 +50,7 @@ class _Kept(NamedTuple):
     defaults: tuple[Any, ...] | None
     globals: dict[str, Any]
     modules: int  # how many were imported: those of a package that the function names are imported there, too
+    by_value: AbstractSet[str]
     sent: Sent
 
 
@@ -63,55 +65,60 @@ class Functions:
         Returns the modules that are pickled by value: what is in those may change.
     """
 
-    def __init__(self, dumps: Callable[[Any], bytes], by_value: Callable[[], Collection[str]]) -> None:
+    def __init__(self, dumps: Callable[[Any], bytes], by_value: Callable[[], AbstractSet[str]]) -> None:
         self._dumps, self._by_value = dumps, by_value
         self._kept: weakref.WeakKeyDictionary[FunctionType, _Kept] = weakref.WeakKeyDictionary()
 
     def sent(self, each: Any) -> Sent | None:
         """Return a function as it is sent; None for other objects, and functions that are pickled for each call."""
-        if type(each) is not FunctionType or not _is_plain(each) or self._by_value():
+        if type(each) is not FunctionType:
+            return None
+        by_value = self._by_value()
+        if not _is_plain(each, by_value):
             return None
         kept = self._kept.get(each)
-        if kept is None or not _holds(kept, each):
+        if kept is None or not _holds(kept, each, by_value):
             names = _names(each.__code__)
-            if names is None or not _refers_to_constants(each, names):
+            if names is None or not _refers_to_constants(each, names, by_value):
                 return None
             there = {name: each.__globals__.get(name, _ABSENT) for name in names}
-            kept = _Kept(each.__code__, each.__defaults__, there, len(sys.modules), Sent(self._dumps(each)))
+            sent = Sent(self._dumps(each))
+            kept = _Kept(each.__code__, each.__defaults__, there, len(sys.modules), by_value, sent)
             self._kept[each] = kept
         return kept.sent
 
 
-def _is_plain(function: FunctionType) -> bool:
+def _is_plain(function: FunctionType, by_value: AbstractSet[str]) -> bool:
     """Whether nothing but its code, its defaults and its globals makes it, and the receiver cannot import it."""
-    return (
-        function.__closure__ is None
-        and not function.__kwdefaults__
-        and not function.__dict__
-        and (function.__module__ == "__main__" or "<locals>" in function.__qualname__)
-    )
+    if function.__closure__ is not None or function.__kwdefaults__ or function.__dict__:
+        return False
+    return function.__module__ == "__main__" or "<locals>" in function.__qualname__ or function.__module__ in by_value
 
 
-def _holds(kept: _Kept, function: FunctionType) -> bool:
+def _holds(kept: _Kept, function: FunctionType, by_value: AbstractSet[str]) -> bool:
     there = function.__globals__
     return (
         kept.code is function.__code__
         and kept.defaults is function.__defaults__
         and kept.modules == len(sys.modules)
+        and kept.by_value == by_value
         and all(there.get(name, _ABSENT) is value for name, value in kept.globals.items())
     )
 
 
-def _refers_to_constants(function: FunctionType, names: frozenset[str]) -> bool:
+def _refers_to_constants(function: FunctionType, names: frozenset[str], by_value: AbstractSet[str]) -> bool:
     there = function.__globals__
     referred = [there[name] for name in names if name in there]
     referred += function.__defaults__ or ()
     referred += [each for each in function.__annotations__.values() if getattr(each, "__module__", "") != "builtins"]
-    return all(type(each) in _CONSTANTS or _is_imported(each) for each in referred)
+    return all(type(each) in _CONSTANTS or _is_imported(each, by_value) for each in referred)
 
 
-def _is_imported(each: Any) -> bool:
-    return isinstance(each, ModuleType) and each is sys.modules.get(each.__name__)
+def _is_imported(each: Any, by_value: AbstractSet[str]) -> bool:
+    """Whether an object is a module that the receiver imports, too."""
+    if not isinstance(each, ModuleType) or each is not sys.modules.get(each.__name__):
+        return False
+    return not any(f"{each.__name__}.".startswith(f"{name}.") for name in ("__main__", *by_value))
 
 
 @functools.lru_cache(_MOST_KEPT)

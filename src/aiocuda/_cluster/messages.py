@@ -154,9 +154,12 @@ def decoded(given: Any) -> Any:
     found = pickle.loads(given) if isinstance(given, bytes) else given
     if type(found) is not tuple:
         return found
-    *call, pickled, arrays, closed = found
-    parcel = Parcel(pickled, (), arrays)
-    return Request(*call, parcel, closed) if call else Reply(parcel, closed)
+    *asked, pickled, arrays, closed = found
+    parcel = Parcel(pickled, [], arrays)
+    if not asked:
+        return Reply(parcel, closed)
+    call, kind, target = asked
+    return Request(call, kind, target, parcel, closed)
 
 
 class Pong(NamedTuple):

@@ -183,4 +183,3 @@ async def uploaded(sent: Sent, receiver: Facts) -> DeviceArray:
         return await to_device(sent.data)
     ordinals = (each for each in range(runtime.device_count()) if runtime.uuid(each) == sent.device)
     return await to_device(sent.data, next(ordinals))
-
