@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import types
 from typing import Any
@@ -47,6 +48,13 @@ def with_an_attribute() -> None:
 
 
 with_an_attribute.states = []  # type: ignore[attr-defined]
+
+
+def with_an_annotation(x: Any) -> None:
+    pass
+
+
+with_an_annotation.__annotations__["x"] = mutable
 
 
 def with_keyword_default(*, states: Any = mutable) -> Any:
@@ -104,11 +112,11 @@ def test_it_is_pickled_anew_when_something_of_it_has_changed(monkeypatch, change
 
 
 MAY_CHANGE = [counted, of_all_globals, with_a_list, with_another_function, with_a_list_within, with_an_attribute]
-DEFAULTS = [with_default, with_keyword_default]
-OTHERS = [np.mean, len, Counting, "text"]
+MORE = [with_default, with_keyword_default, with_an_annotation]
+OTHERS = [inspect.isfunction, len, Counting, "text"]
 
 
-@pytest.mark.parametrize("function", [*MAY_CHANGE, *DEFAULTS, *OTHERS])
+@pytest.mark.parametrize("function", [*MAY_CHANGE, *MORE, *OTHERS])
 def test_what_could_change_unnoticed_is_pickled_for_each_call(function: Any):
     assert Counting().functions.sent(function) is None
 
