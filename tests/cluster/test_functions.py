@@ -15,6 +15,7 @@ from aiocuda.cluster import Cluster
 
 scale = 2
 mutable: list[int] = []
+large = bytes(1 << 20)
 
 
 def scaled(x: int, plus: int = 0) -> float:
@@ -33,6 +34,10 @@ def of_all_globals() -> int:
 
 def with_a_list() -> list[int]:
     return mutable
+
+
+def with_large_data() -> bytes:
+    return large
 
 
 def with_another_function() -> float:
@@ -112,7 +117,7 @@ def test_it_is_pickled_anew_when_something_of_it_has_changed(monkeypatch, change
 
 
 MAY_CHANGE = [counted, of_all_globals, with_a_list, with_another_function, with_a_list_within, with_an_attribute]
-MORE = [with_default, with_keyword_default, with_an_annotation]
+MORE = [with_large_data, with_default, with_keyword_default, with_an_annotation]
 OTHERS = [inspect.isfunction, len, Counting, "text"]
 
 

@@ -22,6 +22,7 @@ _CONSTANTS: Final = (type(None), bool, int, float, complex, str, bytes)
 _WRITES: Final = frozenset({"STORE_GLOBAL", "DELETE_GLOBAL"})
 _REACHES_GLOBALS: Final = frozenset({"globals", "vars", "locals", "eval", "exec", "f_globals", "__globals__"})
 _MOST_KEPT: Final = 256
+_MOST_LONG: Final = 1024  # characters of a constant: both processes keep it
 _ABSENT: Final = object()
 
 
@@ -111,7 +112,11 @@ def _refers_to_constants(function: FunctionType, names: frozenset[str], by_value
     referred = [there[name] for name in names if name in there]
     referred += function.__defaults__ or ()
     referred += [each for each in function.__annotations__.values() if getattr(each, "__module__", "") != "builtins"]
-    return all(type(each) in _CONSTANTS or _is_imported(each, by_value) for each in referred)
+    return all(_is_constant(each) or _is_imported(each, by_value) for each in referred)
+
+
+def _is_constant(each: Any) -> bool:
+    return type(each) in _CONSTANTS and (not isinstance(each, (str, bytes)) or len(each) <= _MOST_LONG)
 
 
 def _is_imported(each: Any, by_value: AbstractSet[str]) -> bool:
