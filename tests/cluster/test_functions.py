@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import sys
 import types
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
 from aiocuda._cluster.functions import Functions
+from aiocuda._cluster.ray import dumps
 from aiocuda.cluster import Cluster
 
 scale = 2
@@ -136,6 +139,25 @@ def test_a_closure_and_a_module_that_is_sent_by_value_are_pickled_for_each_call(
     assert Counting("numpy").functions.sent(scaled) is None
     monkeypatch.setitem(globals(), "np", types.ModuleType("made here"))
     assert Counting().functions.sent(scaled) is None
+
+
+HALF = Fraction(1, 2)
+
+
+@pytest.mark.parametrize(
+    "value", [HALF, (1, (HALF,)), {"key": HALF}, {HALF: "value"}, [HALF], ("text",) * 16 + (HALF,)]
+)
+def test_what_is_no_built_in_type_is_shown_to_the_reducer_wherever_it_is(value: Any):
+    pytest.importorskip("ray")
+    seen: list[Any] = []
+
+    def reduce(each: Any) -> Any:
+        seen.append(each)
+        return NotImplemented
+
+    pickled, _ = dumps(value, reduce, "a value")
+    assert HALF in seen
+    assert pickle.loads(pickled) == value
 
 
 def test_calls_of_one_function_see_what_changed_here_and_nothing_of_each_other(run, cluster: Cluster, monkeypatch):
