@@ -227,7 +227,7 @@ ncclResult_t wait_for_all(std::vector<Wait>& waits) {
 }
 
 // NCCL connects ranks when they first call a collective, and two when they first send each other something, and keeps
-// the caller until the others have called it, too.
+// the caller until the others have called it, too. An all-to-all goes by messages, so it connects for these as well.
 void add_connection(const Calls& calls, std::vector<Wait>& waits) {
   struct Other {
     int rank;
@@ -239,6 +239,12 @@ void add_connection(const Calls& calls, std::vector<Wait>& waits) {
   if (!calls.collectives.empty()) {
     is_new = !segment.own().has_called.exchange(true);
     for (int rank = 0; rank < segment.ranks(); ++rank) others.push_back({rank, &segment.part(rank).has_called});
+  }
+  if (std::ranges::any_of(calls.collectives, [](const Collective& each) { return each.kind == Kind::all_to_all; })) {
+    for (int rank = 0; rank < segment.ranks(); ++rank) {
+      if (!segment.channel(segment.rank(), rank).has_sender.exchange(true)) is_new = true;
+      if (!segment.channel(rank, segment.rank()).has_receiver.exchange(true)) is_new = true;
+    }
   }
   for (const Message& each : calls.messages) {
     Channel& channel =

@@ -53,6 +53,31 @@ def test_collectives_of_three_processes(tmp_path, loop):
         assert ended["broadcast"] == 2.0
 
 
+def test_a_message_that_nobody_has_received_yet_holds_no_loop_up(tmp_path):
+    ends = run_ranks(
+        """
+g = group()
+async def main():
+    x = await ac.ones(4)
+    if rank == 1:
+        await asyncio.to_thread(wait_for, "the loop goes on")
+        await g.recv(x, 0)
+        return
+    sends = asyncio.ensure_future(asyncio.wait_for(g.send(x, 1), 60))
+    while not g.waits_for():
+        await asyncio.sleep(0)
+    tell("the loop goes on")
+    await sends
+asyncio.run(main())
+g.close()
+""",
+        2,
+        tmp_path,
+        timeout_s=60,
+    )
+    assert [ended.status for ended in ends] == [0, 0], ends
+
+
 def test_ranks_agree_on_the_order_whatever_streams_and_tasks_do(tmp_path):
     """Each rank executes in an order of its own, with streams that start late by a seed of its own."""
     ends = run_ranks(
