@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -116,3 +117,30 @@ def test_nccl_sets_the_stack_of_its_kernels_at_the_beginning(in_process):
         """
     )
     assert done.stdout == "True\n", done.stderr
+
+
+def test_a_group_that_is_being_made_holds_no_other_work_up(monkeypatch):
+    is_in, may_go_on, has_ended = (threading.Event() for _ in range(3))
+    launch = nccl.Communicators.launch
+
+    def held(self: nccl.Communicators, streams: Any, calls: Any) -> None:
+        is_in.set()
+        may_go_on.wait(TIMEOUT_S)
+        launch(self, streams, calls)
+
+    def work() -> None:
+        ac.ones(4, device=0).sync()
+        has_ended.set()
+
+    monkeypatch.setattr(nccl.Communicators, "launch", held)
+    make = threading.Thread(target=lambda: Group.local([0]).close(), daemon=True)
+    make.start()
+    assert is_in.wait(TIMEOUT_S)
+    works = threading.Thread(target=work, daemon=True)
+    works.start()
+    try:
+        assert has_ended.wait(TIMEOUT_S)
+    finally:
+        may_go_on.set()
+        make.join(TIMEOUT_S)
+        works.join(TIMEOUT_S)

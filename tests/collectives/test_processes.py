@@ -53,6 +53,42 @@ def test_collectives_of_three_processes(tmp_path, loop):
         assert ended["broadcast"] == 2.0
 
 
+def test_groups_that_ranks_make_side_by_side_may_come_in_any_order(tmp_path):
+    """NCCL keeps the first call of each, on one rank of one group and on the other rank of the other."""
+    ends = run_ranks(
+        """
+import threading
+from aiocuda._driver import nccl
+join, launch, is_in = nccl.Communicators.join, nccl.Communicators.launch, threading.Event()
+def joined(self, identity, *given):
+    self.is_first = ids[rank].endswith(identity)
+    join(self, identity, *given)
+def launched(self, *given):
+    if self.is_first:
+        is_in.set()
+    elif not is_in.wait(10):
+        say(error="the other group's call was not made")
+    launch(self, *given)
+nccl.Communicators.join, nccl.Communicators.launch = joined, launched
+ids = [shared(name, unique_id) for name in ("one", "other")]
+def make(which):
+    with Group.init(rank, size, ids[which], timeout_s=20) as g:
+        say(made=which)
+        both_made.wait(20)
+both_made = threading.Barrier(2)
+makes = [threading.Thread(target=make, args=(which,)) for which in range(2)]
+for each in makes:
+    each.start()
+for each in makes:
+    each.join()
+""",
+        2,
+        tmp_path,
+    )
+    for ended in ends:
+        assert sorted(each.get("made", -1) for each in ended.said) == [0, 1], ended
+
+
 def test_a_message_that_nobody_has_received_yet_holds_no_loop_up(tmp_path):
     ends = run_ranks(
         """

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from aiocuda import _native
-from aiocuda._collective.calls import CONNECT, Call, checked_call
+from aiocuda._collective.calls import Call, checked_call
 from aiocuda._collective.dropping import let_go_when_dropped
 from aiocuda._collective.members import Members
 from aiocuda._collective.order import chained
@@ -19,7 +19,7 @@ from aiocuda._ops.executing import native_op
 from aiocuda._ops.operation import DeviceOp
 from aiocuda._values import dtypes
 from aiocuda._values.given import between
-from aiocuda._verbs.create import empty, zeros
+from aiocuda._verbs.create import empty
 from aiocuda._verbs.likeness import empty_like
 from aiocuda._verbs.tensors import as_array
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError
@@ -33,12 +33,6 @@ class Builder:
     def __init__(self, members: Members) -> None:
         self._members = members
         let_go_when_dropped(self, members)
-
-    def connection(self) -> DeviceOp[Any]:
-        """Return an operation that makes one small call of each kind."""
-        size = self._members.size
-        sends, receives = ([[zeros(size, "int32", device=each)] for each in self._members.devices] for _ in range(2))
-        return self._operation(Call(CONNECT, size), sends, receives, name="the first call")
 
     def barrier(self) -> DeviceOp[None]:
         """Return an operation of which nobody needs the result."""

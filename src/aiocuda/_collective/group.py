@@ -86,7 +86,7 @@ class Group:
         self._members = Members(devices, ranks, size, identity, place, timeout_s)
         self._builder = Builder(self._members)
         try:
-            self._members.wait_until_ready(lambda: self._builder.connection().sync(), deadline)
+            self._members.wait_until_ready(deadline)
         except BaseException as error:
             reason = error.reason if isinstance(error, CollectiveError) else error
             self._members.fail(f"the group was not made: {reason}")

@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from aiocuda import _native
-from aiocuda._collective.calls import Call, Part
+from aiocuda._collective.calls import CONNECT, Call, Part
 from aiocuda._collective.ending import abort, destroy
 from aiocuda._collective.first_call import call_while
 from aiocuda._collective.meeting import Place
@@ -21,7 +21,7 @@ from aiocuda._collective.others import Others, Promise
 from aiocuda._collective.preparing import Prepared, prepared
 from aiocuda._collective.watch import Flight, Watch
 from aiocuda._devices.device import Device, Stream
-from aiocuda._driver import nccl
+from aiocuda._driver import nccl, runtime
 from aiocuda._values import dtypes
 from aiocuda._verbs.create import zeros
 from aiocuda.errors import ArgumentValueError, CaptureError, ClosedError, CollectiveError, DeviceMismatchError
@@ -87,11 +87,8 @@ class Members:
         looked = self._others.look if self._others is not None else None
         self._watch = Watch(self._communicators, self._events[0], self._nccl_has_failed, looked)
 
-    def wait_until_ready(self, connect: Callable[[], object], deadline: float) -> None:
-        """Wait until all ranks have joined and made a first call.
-
-        `connect` makes that call, and returns when it has ended. `deadline` is a time of `time.monotonic`.
-        """
+    def wait_until_ready(self, deadline: float) -> None:
+        """Wait until all ranks have joined and made a first call; `deadline` is a time of `time.monotonic`."""
 
         def give_up() -> str | None:
             if self._error is not None:
@@ -103,12 +100,28 @@ class Members:
                 self._others.wait_until_joined(self._timeout_s)
                 self._raise_failure()
             self._communicators.join(self._identity, give_up)
-            call_while(connect, give_up)
+            call_while(self._connect, give_up)
         except CollectiveError as error:
             self._wait_for_reason()
             if self._error is None:
                 raise
             raise CollectiveError(*self._error.args) from error
+
+    def _connect(self) -> None:
+        """Make one small call of each kind, and wait until it has ended.
+
+        It is no operation: NCCL may keep the thread until other ranks have come, and a thread that is kept in a
+        submission keeps all other submissions of the process.
+        """
+        call = Call(CONNECT, self.size)
+        sends, receives = ([[zeros(self.size, "int32", device=each).sync()] for each in self.devices] for _ in range(2))
+        self._communicators.keep((sends, receives))
+        with runtime.context_of(self.devices[0]):
+            self.perform(self.streams[0], call, "the first call", self.promise(call), _native.Doubt(), sends, receives)
+        if self._watch is not None:
+            self._watch.wait_until_idle(threading.TIMEOUT_MAX)
+        self._raise_failure()
+        self._communicators.keep(None)
 
     def _late_to_join(self) -> str:
         """Return in words that the time is over, and who has not joined."""

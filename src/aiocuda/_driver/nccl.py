@@ -132,6 +132,7 @@ class Communicators:
         self._most_blocks = most_blocks
         self._roots: list[Any] = []
         self._children: list[Any] = []  # NCCL writes their handles when they are made
+        self._kept: object = None
         self._have_joined = False
         self._launching = threading.Lock()
         self._asking = threading.Lock()  # not that of launches: NCCL may hold one of them for long
@@ -172,6 +173,10 @@ class Communicators:
             for root, rank in zip(self._roots, self._ranks, strict=True):
                 self._children.append(bindings.comm_split(root, 0, rank, config.ptr))
         self._wait_for_roots(give_up)
+
+    def keep(self, arrays: object) -> None:
+        """Keep arrays that no operation has, as long as NCCL may write them: an abort takes a while."""
+        self._kept = arrays
 
     def state(self) -> str | None:
         """Return None where all is well, an empty text while something goes on, else what is wrong."""
