@@ -17,6 +17,7 @@ import pytest
 import aiocuda as ac
 from aiocuda import ArgumentTypeError, ArgumentValueError
 from aiocuda._collective import hub, meeting, outbox
+from aiocuda._collective.coordinator import LONGEST_REASON
 from aiocuda.errors import CollectiveError
 
 TIMEOUT_S = 60
@@ -93,6 +94,19 @@ def test_many_messages_go_in_few_lines_that_a_reader_takes():
     assert heard == messages
     ours.close()
     theirs.close()
+
+
+@pytest.mark.parametrize("character", ["x", "\N{GRINNING FACE}", "\x01", "\n", '"', "\udc80"])
+def test_a_message_has_room_for_the_longest_reason_twice_whatever_the_characters(character):
+    ours, theirs = socket.socketpair()
+    message = ["ended", character * LONGEST_REASON, character * LONGEST_REASON]
+    sends = threading.Thread(target=ours.sendall, args=(meeting.lines_of([meeting.encoded(message)]),))
+    sends.start()
+    heard = meeting.Reader(theirs).next()
+    theirs.close()
+    sends.join(TIMEOUT_S)
+    ours.close()
+    assert heard == [message]
 
 
 def test_a_call_is_answered_once_all_have_made_it(ranks, place):

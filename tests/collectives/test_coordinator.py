@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from aiocuda._collective.agreement import Key
 from aiocuda._collective.coordinator import LONGEST_REASON, Coordinator
+from aiocuda._collective.meeting import encoded, lines_of
 
 CALL = [1, -1, -1]
 
@@ -84,6 +86,21 @@ def test_a_board_that_one_rank_has_not_is_used_by_none():
     coordinator = Coordinator(0, 3)
     for rank in range(3):
         assert coordinator.join(rank, 3, rank != 1) == []
+
+
+def test_answers_to_very_many_calls_fit_into_lines():
+    """Two ranks may have said any number of messages behind a call that a third one has not come to."""
+    coordinator, count = joined(3), 6000
+    messages = [["call", [each, 0, 1], "x"] for each in range(10**9, 10**9 + count)]
+    coordinator._agreement._last = {(Key(0, 0, 1), rank): 10**9 - 1 for rank in range(2)}
+    for rank in range(2):
+        assert coordinator.hear(rank, [["call", CALL, "x"], *messages]) == []
+    answers = coordinator.hear(2, [["call", CALL, "x"]])
+    assert max(len(lines_of([encoded(what)])) for _, what in answers) < 1 << 16  # which readers take
+    assert [key for _, keys in told(answers)[0] for key in keys] == [
+        tuple(CALL),
+        *(tuple(each[1]) for each in messages),
+    ]
 
 
 def test_answers_are_of_bounded_length():

@@ -15,6 +15,7 @@ from aiocuda._collective.agreement import Agreement, Key, brief
 __all__ = ["LONGEST_REASON", "Answer", "Coordinator"]
 
 LONGEST_REASON: Final = 4000  # which a message of the channel can hold twice, whatever the characters
+_MOST_KEYS: Final = 1000  # which one can hold, whatever the numbers
 
 Answer: TypeAlias = tuple[Sequence[int], list[Any]]
 """Ranks, and what they are told."""
@@ -107,7 +108,11 @@ class Coordinator:
         agreed: dict[Sequence[int], list[Key]] = {}
         for key in self._agreement.take_agreed():
             agreed.setdefault(key.ranks(self.size), []).append(key)
-        return [(ranks, ["agreed", keys]) for ranks, keys in agreed.items()]
+        return [
+            (ranks, ["agreed", keys[at : at + _MOST_KEYS]])
+            for ranks, keys in agreed.items()
+            for at in range(0, len(keys), _MOST_KEYS)
+        ]
 
     def _end(self, reason: str, ranks: Iterable[int], *, is_complete: bool = False) -> list[Answer]:
         """End the group, once. `is_complete`: the reason says already who waits for whom."""

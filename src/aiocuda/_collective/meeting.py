@@ -114,7 +114,7 @@ def _value_of(line: bytes) -> Any:
 
 def encoded(what: Any) -> bytes:
     """Return a message as `lines_of` takes it."""
-    return json.dumps(what).encode()
+    return json.dumps(what, ensure_ascii=False).encode("utf-8", "backslashreplace")  # 6 bytes a character at most
 
 
 def lines_of(messages: Sequence[bytes]) -> bytes:
