@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -85,3 +86,8 @@ def test_the_root_alone_needs_room_for_what_is_reduced():
         ):
             with pytest.raises(ac.ArgumentTypeError, match="out is"):
                 make()
+
+
+def test_a_group_may_be_waited_for_without_end():
+    group = Group.init(0, 1, unique_id(), timeout_s=math.inf)
+    group.close(math.inf)

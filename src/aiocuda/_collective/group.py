@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from aiocuda._collective.building import Builder
 from aiocuda._collective.hub import open_hub
@@ -22,6 +22,8 @@ from aiocuda._values.given import between, sequence, text
 from aiocuda.errors import ArgumentValueError, CollectiveError
 
 __all__ = ["Group", "unique_id"]
+
+_LONGEST_S: Final = 2e6  # which sockets and locks take
 
 
 def unique_id(host: str = "127.0.0.1", *, answers_within_s: float = 30.0) -> bytes:
@@ -118,7 +120,7 @@ class Group:
         CollectiveError
             NCCL does not connect them.
         """
-        timeout_s = checked_timeout(timeout_s)
+        timeout_s = min(checked_timeout(timeout_s), _LONGEST_S)
         ordinals = [as_ordinal(each) for each in sequence(devices, "devices", "devices")]
         if not ordinals or len(set(ordinals)) != len(ordinals):
             raise ArgumentValueError(f"a local group is of different devices, at least one; {ordinals} were given")
@@ -159,7 +161,7 @@ class Group:
             Not all ranks have joined in time, which the error names; or one is gone; or another process has joined as
             this rank; or the id is that of another group.
         """
-        timeout_s = checked_timeout(timeout_s)
+        timeout_s = min(checked_timeout(timeout_s), _LONGEST_S)
         size = between(size, "the size of a group", 1, 1 << 20)
         rank = between(rank, "a rank", 0, size - 1)
         place, identity = Place.from_id(unique_id)
@@ -425,4 +427,4 @@ class Group:
         NCCL keeps a rank's memory until the other ranks on its host have closed, too. `close()` waits for that a second
         at most, and then a thread does.
         """
-        self._members.close(checked_timeout(timeout_s))
+        self._members.close(min(checked_timeout(timeout_s), _LONGEST_S))
