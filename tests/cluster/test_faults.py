@@ -267,6 +267,33 @@ def test_a_group_over_the_workers_computes_and_ends_with_its_block(run, well: Cl
     run(main)
 
 
+def refuse_one_connection() -> None:
+    """On a worker: the next way to another process is not found."""
+    import socket
+
+    connect = socket.create_connection
+
+    def refuse(*_: Any, **__: Any) -> None:
+        socket.create_connection = connect
+        raise OSError("no route")
+
+    socket.create_connection = refuse
+
+
+def test_a_group_whose_id_a_worker_does_not_reach_names_the_worker_that_made_it(run_once, well: Cluster):
+    pytest.importorskip("nccl.bindings")
+
+    async def main() -> None:
+        await well[1].run(refuse_one_connection)
+        with anyio.fail_after(20), pytest.raises(ac.errors.CollectiveError, match="rank 1 does not reach") as caught:
+            await well.group(timeout_s=3)
+        assert "Ranks have the numbers of their workers, and worker 0 made the group's id." in caught.value.__notes__
+        async with await well.group() as again:
+            assert await well.run(reduced, again, 1.0) == [3.0, 3.0]
+
+    run_once(main)
+
+
 @pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_group_fails_on_all_workers_when_one_is_lost(run_once, well: Cluster, signal_number: int):
     """The other rank waits in a collective; its await ends with the group."""

@@ -29,10 +29,10 @@ HERE = 7  # of a message to oneself: an answer says that one was let in
 class Rank:
     """A rank that hears."""
 
-    def __init__(self, place: meeting.Place, rank: int, size: int = 3) -> None:
+    def __init__(self, place: meeting.Place, rank: int, size: int = 3, *, has_hub: bool = False) -> None:
         self.rank = rank
         self.heard: queue.Queue[Any] = queue.Queue()
-        self.line = meeting.Line(place, rank, size, self.heard.put, TIMEOUT_S)
+        self.line = meeting.Line(place, rank, size, self.heard.put, TIMEOUT_S, has_hub=has_hub)
         self.line.say(["waits", HERE])
         assert self.hears() == ["waits", HERE, ""]
 
@@ -336,6 +336,51 @@ def test_a_hub_ends_when_all_ranks_have_come_and_gone():
     assert opened not in hub._hubs
     with pytest.raises(OSError, match="refused"):
         socket.create_connection((place.host, place.port), timeout=TIMEOUT_S)
+
+
+def hub_has_gone(at: int, opened: hub.Hub) -> list[Any]:
+    """Return what each of three ranks hears at the end, if the one that came then had the hub in its process."""
+    made = [Rank(opened.place, each, has_hub=each == at) for each in range(3)]
+    for each in made:  # whatever the hub said at the last one's coming was heard before this
+        each.line.say(["waits", HERE])
+        assert each.hears() == ["waits", HERE, ""]
+    with opened._lock:
+        opened._there.clear()  # a process that is gone says nothing of who is gone
+    for each in opened._outboxes.values():
+        each.close()
+    heard = [each.hears()[1] for each in made]
+    for each in made:
+        each.line.close()
+    return heard
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_a_hub_that_is_gone_has_the_number_of_the_rank_of_its_process(opened, at):
+    """Whether that one came before the others or after them."""
+    for rank, heard in enumerate(hub_has_gone(at, opened)):
+        gone = f"rank {at} is gone, whose process made" if rank != at else "the process that made"
+        rest = "" if rank != at else " is gone"
+        assert heard == f"{gone} the group's id{rest}, or rank {rank} is cut off from it"
+
+
+def test_a_hub_of_a_process_without_a_rank_has_no_number(opened):
+    for rank, heard in enumerate(hub_has_gone(-1, opened)):
+        assert heard == f"the process that made the group's id is gone, or rank {rank} is cut off from it"
+
+
+def test_a_forked_child_has_not_its_parent_s_hub():
+    program = """
+import os
+from aiocuda._collective import hub
+place = hub.open_hub("127.0.0.1", 60)
+child = os.fork()
+if not child:
+    os._exit(hub.has_hub(place))
+print(hub.has_hub(place), os.waitpid(child, 0)[1])
+"""
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}  # Python 3.12 warns of a fork
+    said = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout == "True 0\n"
 
 
 FORKING = """

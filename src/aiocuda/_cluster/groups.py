@@ -15,7 +15,7 @@ from aiocuda._cluster.crossing import side_by_side
 from aiocuda._cluster.process import WorkerProcess
 from aiocuda._later import aiocuda
 from aiocuda.collective import Group, unique_id
-from aiocuda.errors import ClusterError, WorkerLostError
+from aiocuda.errors import ClusterError, CollectiveError, WorkerLostError
 
 __all__ = ["ClusterGroup", "make_group"]
 
@@ -90,7 +90,11 @@ async def make_group(workers: list[_cluster.Worker], timeout_s: float, answers_w
 
 def _joiner(worker: _cluster.Worker, size: int, identity: bytes, timeout_s: float) -> Any:
     async def join() -> _cluster.Remote:
-        return await worker.create(Group.init, worker.number, size, identity, timeout_s=timeout_s)
+        try:
+            return await worker.create(Group.init, worker.number, size, identity, timeout_s=timeout_s)
+        except CollectiveError as error:
+            error.add_note("Ranks have the numbers of their workers, and worker 0 made the group's id.")
+            raise
 
     return join
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import os
 import secrets
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from aiocuda._collective.board import BoardFile
@@ -23,12 +24,14 @@ from aiocuda._collective.silence import BEAT, Silence, between_looks_s
 from aiocuda._values.given import shown
 from aiocuda.errors import ArgumentValueError
 
-__all__ = ["Hub", "open_hub", "wait_until_told"]
+__all__ = ["Hub", "has_hub", "open_hub", "wait_until_told"]
 
 _SECRET_BYTES: Final = 16
 _REFUSED_S: Final = 10.0  # in which one that may not join reads why
 
 _hubs: set[Hub] = set()  # of the ids that this process has made
+
+os.register_at_fork(after_in_child=_hubs.clear)  # a child has not made them
 
 
 class Hub:
@@ -58,6 +61,7 @@ class Hub:
         self._coordinator: Coordinator | None = None  # once a rank has come
         self._outboxes: dict[int, Outbox] = {}  # of all that have come
         self._there: dict[int, Silence] = {}  # those that are still there
+        self._here: int | None = None  # the first rank of this process
         self.has_told = threading.Event()  # all ranks that the group has failed
         self._is_over = threading.Event()
         for run, name in ((self._accept, "aiocuda-meeting"), (self._beat, "aiocuda-beats")):
@@ -88,7 +92,7 @@ class Hub:
             case [{"secret": str(secret), "rank": int(rank), "size": int(size), **more}] if (
                 self._is_ours(secret) and 0 <= rank < size
             ):
-                silence = self._let_in(rank, size, more.get("board") is True, connection)
+                silence = self._let_in(rank, size, more, connection)
             case _:
                 connection.close()
                 return
@@ -106,17 +110,22 @@ class Hub:
     def _is_ours(self, secret: str) -> bool:
         return hmac.compare_digest(secret.encode("utf-8", "backslashreplace"), self.place.secret.encode())
 
-    def _let_in(self, rank: int, size: int, has_board: bool, connection: socket.socket) -> Silence | str:
-        """Have a rank join; else return why it may not."""
+    def _let_in(self, rank: int, size: int, more: Mapping[object, object], connection: socket.socket) -> Silence | str:
+        """Have a rank join, which says more of itself; else return why it may not."""
         with self._lock:
             if rank in self._outboxes:
                 return self._why_not(rank)
             self._outboxes[rank] = Outbox(connection)
             self._tell([([rank], JOINED)])
             self._there[rank] = silence = Silence()
+            if self._here is None and more.get("hub") is True:
+                self._here = rank
+                self._tell([(list(self._there), ["hub", rank])])
+            elif self._here is not None:
+                self._tell([([rank], ["hub", self._here])])
             if self._coordinator is None:
                 self._coordinator = Coordinator(rank, size)
-            self._tell(self._coordinator.join(rank, size, has_board))
+            self._tell(self._coordinator.join(rank, size, more.get("board") is True))
         return silence
 
     def _why_not(self, rank: int) -> str:
@@ -182,8 +191,16 @@ def open_hub(host: str, answers_within_s: float) -> Place:
     return hub.place
 
 
+def has_hub(place: Place) -> bool:
+    """Return whether the hub of a place is in this process."""
+    return bool(_hubs_of(place))
+
+
 def wait_until_told(place: Place, timeout_s: float) -> None:
     """Wait until the hub of a place, if it is in this process, has told all ranks that their group has failed."""
-    for each in list(_hubs):
-        if each.place.secret == place.secret:
-            each.has_told.wait(timeout_s)
+    for each in _hubs_of(place):
+        each.has_told.wait(timeout_s)
+
+
+def _hubs_of(place: Place) -> list[Hub]:
+    return [each for each in list(_hubs) if each.place.secret == place.secret]

@@ -33,6 +33,7 @@ _FULL_BYTES: Final = 1 << 15  # of several messages in one
 _FLUSH_S: Final = 1.0
 _VERSION: Final = f"aiocuda {__version__}"
 _MAKER: Final = "aiocuda.collective.unique_id()"
+_SOMEBODY: Final = "the process that made the group's id"
 _IDENTITY_BYTES: Final = 128  # of NCCL's part of an id
 
 
@@ -150,6 +151,8 @@ class Line:
         How long the way to the hub may take.
     has_board
         Whether the rank has opened the board of the place.
+    has_hub
+        Whether the hub is in the rank's process. The other ranks are told, and name the rank if the hub is gone.
     """
 
     def __init__(
@@ -161,6 +164,7 @@ class Line:
         timeout_s: float,
         *,
         has_board: bool = False,
+        has_hub: bool = False,
     ) -> None:
         try:
             self._connection = socket.create_connection((place.host, place.port), timeout=timeout_s)
@@ -174,6 +178,7 @@ class Line:
         self._connection.settimeout(None)
         self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._place, self._rank = place, rank
+        self._hub_rank: int | None = None  # the rank whose process has the hub, once it is known
         self._outbox = Outbox(self._connection)
         self._heard = heard
         self._silence = Silence()
@@ -181,7 +186,7 @@ class Line:
         self._saying = threading.Lock()
         self._later: deque[Any] = deque()  # both take no lock, also if a finalizer comes in the middle
         self._wake: queue.SimpleQueue[bool] = queue.SimpleQueue()  # False: the line has ended
-        self.say({"secret": place.secret, "rank": rank, "size": size, "board": has_board})
+        self.say({"secret": place.secret, "rank": rank, "size": size, "board": has_board, "hub": has_hub})
         for run, name in ((self._listen, "aiocuda-collective-line"), (self._beat, "aiocuda-collective-beats")):
             threading.Thread(target=run, name=name, daemon=True).start()
 
@@ -194,10 +199,7 @@ class Line:
             The hub says nothing in that time.
         """
         if not self._has_answer.wait(timeout_s):
-            raise CollectiveError(
-                f"rank {self._rank} has heard nothing for {timeout_s:g} s from {self._place.host}:{self._place.port}, "
-                "where the group's id was made: that process is stopped, or the network is cut"
-            )
+            raise CollectiveError(self._heard_nothing(timeout_s))
 
     def say(self, what: Any) -> None:
         """Send a message, behind all that was to be said before."""
@@ -227,10 +229,7 @@ class Line:
         """Say a sign of life; if the hub was silent for too long, it is gone."""
         self._outbox.put(lines_of([encoded(BEAT)]))
         if self._silence.look():
-            self._end(
-                f"rank {self._rank} has heard nothing for {self._place.answers_within_s:g} s from {self._place.host}:"
-                f"{self._place.port}, where the group's id was made: that process is stopped, or the network is cut"
-            )
+            self._end(self._heard_nothing(self._place.answers_within_s))
 
     def close(self) -> None:
         """Say what is still to be said, and end. *Blocks*: for a second at most."""
@@ -252,11 +251,16 @@ class Line:
         while (said := reader.next()) is not None:
             self._silence.hear()
             for each in said:
-                if each not in (BEAT, JOINED):
-                    self._heard(each)
+                match each:
+                    case ["hub", int(rank)]:
+                        self._hub_rank = rank
+                    case _ if each not in (BEAT, JOINED):
+                        self._heard(each)
             self._has_answer.set()
         if self._has_answer.is_set():
-            self._end(f"the process that made the group's id is gone, or rank {self._rank} is cut off from it")
+            maker = self._maker()
+            gone = f"{maker} is gone, whose process made the group's id" if maker else f"{_SOMEBODY} is gone"
+            self._end(f"{gone}, or rank {self._rank} is cut off from it")
         else:
             self._end(
                 f"{self._place.host}:{self._place.port} does not know the id that rank {self._rank} has: the process "
@@ -276,6 +280,18 @@ class Line:
             except queue.Empty:
                 due = time.monotonic() + between_s
                 self.look()
+
+    def _heard_nothing(self, for_s: float) -> str:
+        """Return in words that the hub is silent."""
+        maker, where = self._maker(), f"{self._place.host}:{self._place.port}"
+        return (
+            f"rank {self._rank} has heard nothing for {for_s:g} s from {maker and f'{maker} at '}{where}, where the "
+            "group's id was made: that process is stopped, or the network is cut"
+        )
+
+    def _maker(self) -> str:
+        """Return which other rank's process has the hub, in words; empty if that is not known."""
+        return "" if self._hub_rank in (None, self._rank) else f"rank {self._hub_rank}"
 
     def _end(self, reason: str) -> None:
         self._wake.put(False)

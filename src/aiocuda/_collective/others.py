@@ -20,7 +20,7 @@ from aiocuda._collective.agreement import Key, brief
 from aiocuda._collective.board import Board, opened
 from aiocuda._collective.calls import Call
 from aiocuda._collective.coordinator import LONGEST_REASON
-from aiocuda._collective.hub import wait_until_told
+from aiocuda._collective.hub import has_hub, wait_until_told
 from aiocuda._collective.meeting import Line, Place
 from aiocuda._verbs.create import empty_host
 from aiocuda.errors import DriverError
@@ -112,7 +112,8 @@ class Others:
         self._board = _board(place, rank, size, device)
         self._is_board_used = False  # from the second call on, by all ranks or by none
         self._on_board: dict[Key, int] = {}  # their numbers there, of calls that the hub has not answered
-        self._line = Line(place, rank, size, self._hear, timeout_s, has_board=self._board is not None)
+        has_board = self._board is not None
+        self._line = Line(place, rank, size, self._hear, timeout_s, has_board=has_board, has_hub=has_hub(place))
 
     def wait_until_joined(self, timeout_s: float) -> None:
         """Wait until the hub has let this rank in, or the group has failed.
