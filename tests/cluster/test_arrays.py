@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
+from aiocuda._cluster import ray
+from aiocuda._cluster.actor import facts_of_this_process
 from aiocuda._cluster.messages import Facts, Lent, Parcel, Reply, Request, Sent, decoded, encoded, way_of
 from aiocuda._cluster.parcels import pack
-from aiocuda._driver import runtime
+from aiocuda._driver import nccl, runtime
 from aiocuda.cluster import Cluster, Worker
 
 HERE = Facts("node", 1, 1, frozenset({b"a", b"b"}), can_open=True, has_nccl=True)
@@ -48,6 +50,18 @@ def test_the_way_depends_on_host_device_and_driver():
     assert way_of(b"a", HERE, HERE._replace(host="another", devices=frozenset())) == "host"
     assert way_of(b"a", HERE._replace(can_open=False), HERE) == "host"
     assert way_of(b"a", HERE, HERE._replace(can_open=False)) == "host"
+
+
+@pytest.mark.parametrize("is_found", [False, True])
+def test_a_process_says_whether_it_finds_nccl(monkeypatch: pytest.MonkeyPatch, is_found: bool):
+    """If it does not, no link is tried, and nobody is warned."""
+    monkeypatch.setattr(ray, "node_id", lambda: "node")
+    monkeypatch.setattr(nccl, "is_installed", lambda: is_found)
+    here = facts_of_this_process([0])
+    there = here._replace(host="another", has_nccl=True)
+    assert (
+        way_of(runtime.uuid(0), here, there) == way_of(runtime.uuid(0), there, here) == ("nccl" if is_found else "host")
+    )
 
 
 def test_messages_are_bytes_for_ray_but_for_those_with_host_data_which_it_does_not_copy():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import types
@@ -37,6 +38,46 @@ def test_without_nccl4py_the_error_says_how_to_install_it_and_all_else_works():
         assert each.startswith("collectives need nccl4py (")
         assert each.endswith('): pip install "aiocuda[nccl]"')
     assert ones == "[1. 1.]"
+
+
+WITHOUT_LIBRARY = """
+import cuda.pathfinder
+from aiocuda._driver import choosing
+choosing.COMPANION_SONAMES = ()
+
+def find(name):  # as if NCCL were nowhere
+    raise cuda.pathfinder.DynamicLibNotFoundError(f"{name}: no such file")
+
+cuda.pathfinder.load_nvidia_dynamic_lib = find
+import aiocuda as ac
+from aiocuda._driver import nccl
+print(nccl.is_installed())
+try:
+    ac.collective.unique_id()
+except ac.MissingPackageError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"), [("import sys; sys.modules['nccl'] = None", "nccl4py"), ("", "NCCL")], ids=["neither", "one"]
+)
+def test_nccl_is_installed_if_its_library_is_found(program: str, reason: str):
+    """A process that has nccl4py alone, as the extra `cli` brings it, has no NCCL."""
+    pytest.importorskip("nccl.bindings")
+    assert nccl.is_installed()
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program + WITHOUT_LIBRARY],
+        env={**os.environ, "AIOCUDA_DRIVER": "emulated"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answer, error = done.stdout.splitlines()
+    assert answer == "False"
+    assert error.startswith(f"collectives need {reason} (")
 
 
 def test_without_nccl_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch):

@@ -38,7 +38,7 @@ class Facts(NamedTuple):
     can_open
         Whether its driver opens memory of other processes.
     has_nccl
-        Whether nccl4py is installed.
+        Whether nccl4py is installed there, and finds NCCL.
     """
 
     host: str

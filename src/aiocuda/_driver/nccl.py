@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 import os
 import threading
 import time
@@ -63,7 +62,7 @@ def _bindings() -> Any:
     Raises
     ------
     MissingPackageError
-        nccl4py or NCCL is not installed.
+        nccl4py is not installed.
     """
     runtime.driver_info()  # the driver is chosen first, and with the emulated one its NCCL
     # A launch that is the first to need so much stack waits until its device is idle, and the device may wait for other
@@ -76,9 +75,14 @@ def _bindings() -> Any:
     return nccl
 
 
+@functools.cache
 def is_installed() -> bool:
-    """Return whether nccl4py is there. Whether it finds NCCL is known when that is first used."""
-    return importlib.util.find_spec("nccl") is not None
+    """Return whether nccl4py is there, and finds NCCL. *Blocks*: at first for some 30 ms, in which both are loaded."""
+    try:
+        _bindings().get_version()
+    except (MissingPackageError, RuntimeError):  # the latter of the search for the library
+        return False
+    return True
 
 
 def new_id() -> bytes:
