@@ -181,13 +181,11 @@ bool Communicator::wait(const std::function<int()>& missing, const std::function
     if (aborted_.load() || is_over()) return false;
     const int rank = missing();
     if (rank < 0) return true;
-    if (!was_told && rank != rank_) {
-      if (is_gone(rank)) {
-        // It may have done it just before it left.
-        if (missing() < 0) return true;
-        note(ncclRemoteError, waits_for_one_that_is_gone(rank_, rank, segment_->part(rank).state.load()));
-        was_told = true;
-      }
+    if (!was_told && rank != rank_ && is_gone(rank)) {
+      // It may have done it just before it left.
+      if (missing() < 0) return true;
+      note(ncclRemoteError, waits_for_one_that_is_gone(rank_, rank, segment_->part(rank).state.load()));
+      was_told = true;
     }
     segment_->wait(heard, between_looks);
   }
