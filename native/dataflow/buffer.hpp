@@ -21,6 +21,7 @@ inline constexpr std::uint64_t address_space_bytes = std::numeric_limits<std::ui
 
 struct Buffer;
 class Doubts;
+struct Token;
 
 // The kinds of memory: they say where it comes from, and how it goes back.
 enum class MemoryKind : std::uint8_t {
@@ -136,8 +137,8 @@ struct Buffer {
   std::uint32_t holders = 0;
   bool is_lent = false;      // to another library, or was: an access must ask for its borrows
   bool is_in_doubt = false;  // some of it is, or was
-  bool is_token = false;     // of a group of devices: it orders the group's calls, and takes on no doubts of others
   std::shared_ptr<Doubts> doubts;
+  std::shared_ptr<const Token> token;  // of a group of devices, whose calls it orders; it takes on no doubts of others
 
   // Must an access be told to others?
   bool is_watched() const { return is_lent || is_in_doubt; }

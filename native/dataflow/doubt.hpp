@@ -34,6 +34,13 @@ struct Doubt {
 };
 using DoubtRef = std::shared_ptr<Doubt>;
 
+// A group of devices, for launches of graphs that have calls of it.
+struct Token {
+  // Called before a launch, with its device and the place of its graph. Returns the doubt about what the graph writes,
+  // and what is called with the stream's handle behind the launch.
+  nanobind::object launching;
+};
+
 // The doubts about a buffer.
 class Doubts {
  public:

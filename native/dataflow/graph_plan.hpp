@@ -233,6 +233,7 @@ struct GraphPlan {
   std::uint64_t output_bytes = 0;
   std::shared_ptr<const Launches> launches;  // its nodes' with `threads=`
   bool has_tensors = false;                  // of other libraries, which each launch uses
+  bool has_collectives = false;              // of groups, which each launch asks
   bool is_closed = false;
   std::uint64_t generation = 0;  // how often the graph was updated
 };

@@ -294,7 +294,8 @@ class GraphSink : private GraphParts {
     join(device);
   }
   void copy_of_unknown(CopyOp&) {}
-  void put_in_doubt(const ForeignOp&, const std::vector<Use>&) {}
+  // Not now, but at each launch.
+  void put_in_doubt(const ForeignOp&, const std::vector<Use>&) { plan_.has_collectives = true; }
 
   std::optional<Value> foreign(ForeignOp& op, const std::vector<Value>& values, StreamIndex, std::int32_t device) {
     for (const nb::object& argument : op.arguments) observe(argument);
@@ -346,6 +347,7 @@ class GraphSink : private GraphParts {
     for (const ReplayOp::Binding& binding : op.bindings)
       if (!binding.is_memory) adopt_number(binding.value);
     for (const nb::object& value : inner.observed) observe(value);
+    plan_.has_collectives = plan_.has_collectives || inner.has_collectives;
     append_part(op, places);
     join(device);
   }

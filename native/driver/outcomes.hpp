@@ -34,7 +34,7 @@ class Outcomes {
       if (std::find(noted.begin(), noted.end(), doubt) != noted.end()) continue;  // a tick is of one work alone
       noted.push_back(doubt);
       for (const dataflow::Use& each : uses)
-        if (each.writes && !each.buffer->is_token) put(each, doubt);
+        if (each.writes && !each.buffer->token) put(each, doubt);
     }
   }
   // Memory of others, such as NumPy's, comes back as somebody else's, so nothing is remembered about it.

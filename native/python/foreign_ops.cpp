@@ -109,7 +109,12 @@ void bind_foreign_ops(nb::module_& module) {
   module.def("call_op", call, "function"_a.none(), "arguments"_a, "reads"_a.none(), "writes"_a.none(),
              "workspace"_a = std::pair<std::uint64_t, dataflow::DType>());
   module.def("collective_op", collective, "function"_a, "arguments"_a, "reads"_a, "writes"_a, "doubt"_a);
-  module.def("make_token", [](const dataflow::Array& array) { array.buffer->is_token = true; }, "array"_a);
+  module.def(
+      "make_token",
+      [](const dataflow::Array& array, nb::object launching) {
+        array.buffer->token = std::make_shared<const dataflow::Token>(std::move(launching));
+      },
+      "array"_a, "launching"_a);
   module.def(
       "refuse_use",
       [](const dataflow::Array& array, nb::object error) {
@@ -124,6 +129,7 @@ void bind_foreign_ops(nb::module_& module) {
              return doubt;
            }),
            "asked"_a = nb::none())
+      .def_prop_ro("is_open", [](const dataflow::Doubt& doubt) { return doubt.state == dataflow::Doubt::State::open; })
       .def("end", [](dataflow::Doubt& doubt) { process_engine().outcomes.end(doubt); })
       .def("fail",
            [](dataflow::Doubt& doubt, nb::object error) { process_engine().outcomes.fail(doubt, std::move(error)); });

@@ -63,7 +63,7 @@ class Link:
         self._reason = ""  # why it has ended
         self._communicators = nccl.Communicators([device], [0 if sends else 1], 2, _MOST_BLOCKS)
         self._identity = identity
-        self._watch = Watch(self._communicators, self._events, failed)
+        self._watch = Watch(self._communicators, failed)
 
     @property
     def has_ended(self) -> bool:
@@ -129,14 +129,14 @@ class Link:
         return _native.collective_op(transfer, tuple(arrays), reads, writes, doubt).on(self.stream)
 
     def _perform(self, stream: Stream, arrays: Sequence[Any], words: str, doubt: _native.Doubt) -> None:
-        flight = Flight(words, doubt)
+        flight = Flight(words, doubt, self._events)
         if not self._watch.add(flight):
             doubt.end()
             raise CollectiveError(f"the link has ended: {self._reason}")
         try:
             calls = [self._call(each) for each in arrays]
             self._communicators.launch([stream.handle], [[each for each in calls if each.count > 0]])
-            flight.event = self._events.record(stream.handle)
+            flight.note_submitted(stream.handle)
         except BaseException as error:
             self.end(f"{words} could not be submitted: {error}")  # a part of it may have been
             raise

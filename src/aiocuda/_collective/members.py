@@ -9,7 +9,8 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from aiocuda import _native
@@ -52,8 +53,8 @@ class Members:
     Attributes
     ----------
     tokens
-        A small array on each device. All calls write the first one. So it orders them, also in graphs, and whatever is
-        to use the group once it has ended raises why.
+        A small array on each device. All calls write the first one. So it orders them, also in graphs, whose launches
+        the group hears of by it. And whatever is to use the group once it has ended raises why.
     """
 
     def __init__(
@@ -72,7 +73,8 @@ class Members:
         self._handles = [each.handle for each in self.streams]
         self._events = [_native.StreamEvents(each) for each in devices]
         self.tokens = [zeros(1, "int32", device=each).sync() for each in devices]
-        _native.make_token(self.tokens[0])
+        # A graph with calls of the group keeps it. The token must not: the group has the token.
+        _native.make_token(self.tokens[0], functools.partial(Members.look_after, weakref.proxy(self)))
         self._lock = threading.Lock()
         self._error: CollectiveError | None = None
         self._has_failed = threading.Event()
@@ -85,7 +87,7 @@ class Members:
         if place is not None:
             self._others = Others(place, ranks[0], size, devices[0], self.fail, timeout_s)
         looked = self._others.look if self._others is not None else None
-        self._watch = Watch(self._communicators, self._events[0], self._nccl_has_failed, looked)
+        self._watch = Watch(self._communicators, self._nccl_has_failed, looked)
 
     def wait_until_ready(self, deadline: float) -> None:
         """Wait until all ranks have joined and made a first call; `deadline` is a time of `time.monotonic`."""
@@ -307,7 +309,7 @@ class Members:
             except Exception as error:
                 self.refuse(promise, error)
                 raise
-            flight = Flight(words, doubt)
+            flight = Flight(words, doubt, self._events[0])
             if not captured and self._watch is not None and not self._watch.add(flight):
                 self.require_usable()  # which it is no more
         except BaseException:
@@ -324,7 +326,7 @@ class Members:
                 for events, handle in zip(self._events[1:], handles[1:], strict=True):
                     events.order(first, handle)
             if not captured:
-                flight.event = self._events[0].record(first)
+                flight.note_submitted(first)
             else:
                 doubt.end()
         except BaseException as error:
@@ -333,6 +335,28 @@ class Members:
             if isinstance(error, Exception) and self._error is not None:
                 raise CollectiveError(*self._error.args) from error  # it may have been another rank's, just now
             raise
+
+    def look_after(self, device: int, place: str) -> tuple[_native.Doubt, Callable[[int], None]]:
+        """Look after a launch of a graph that has calls of the group, from before it is submitted.
+
+        `device`: on one of whose streams it will be. `place`: where the graph was made. Return the doubt about what it
+        writes, and what is called with the stream's handle once it is submitted.
+        """
+        self.require_usable()
+        events = next((each for each in self._events if each.device == device), None)
+        flight = Flight(
+            f"a launch of the graph made at {place}", _native.Doubt(), events or _native.StreamEvents(device)
+        )
+        if self._watch is not None and not self._watch.add(flight):
+            self.require_usable()  # which it is no more
+
+        def launched(stream: int) -> None:
+            try:
+                flight.note_submitted(stream)
+            except Exception as error:  # noqa: BLE001 - it is submitted all the same
+                self.fail(f"{flight.words} could not be looked after: {error}")
+
+        return flight.doubt, launched
 
     def fail(self, reason: str, are_told: bool = False, waiting: str | None = None) -> None:
         """Have all fail that has not ended. `waiting`: for whom this rank waits; None: the hub is asked."""

@@ -22,21 +22,34 @@ _BETWEEN_LOOKS_S: Final = 0.005
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """A collective that was submitted.
+    """A collective that was submitted, or a launch of a graph that has some.
 
     Attributes
     ----------
     words
         What it is.
     doubt
-        About what it writes.
+        About what it writes. It has ended if nothing was submitted after all.
+    events
+        Those of the device on whose stream it is.
     event
-        Behind it in the group's first stream; None until it is there.
+        One of them, behind it; None until it is there.
     """
 
     words: str
     doubt: _native.Doubt
+    events: _native.StreamEvents
     event: int | None = None
+
+    def note_submitted(self, stream: int) -> None:
+        """Note that it is what a stream holds at its end, by the handle."""
+        self.event = self.events.record(stream)
+
+    def has_ended(self) -> bool:
+        """Whether the device has passed it, or nothing was submitted."""
+        if self.event is None:
+            return not self.doubt.is_open
+        return bool(self.events.has_passed(self.event))  # None: the device is lost
 
 
 class Watch:
@@ -53,12 +66,10 @@ class Watch:
     def __init__(
         self,
         communicators: Communicators,
-        events: _native.StreamEvents,
         failed: Callable[[str], object],
         looked: Callable[[], object] | None = None,
     ) -> None:
         self._communicators = communicators
-        self._events = events
         self._failed = failed
         self._looked = looked
         self._has_ended = threading.Event()
@@ -84,11 +95,10 @@ class Watch:
     def settle(self) -> None:
         """Take what has passed for well."""
         with self._changed:
-            while self._flights and (first := self._flights[0]).event is not None:
-                if not self._events.has_passed(first.event):
-                    return
+            while self._flights and (first := self._flights[0]).has_ended():
                 self._flights.popleft()
-                self._events.put_back(first.event)
+                if first.event is not None:
+                    first.events.put_back(first.event)
                 first.doubt.end()
             self._changed.notify_all()
 
