@@ -417,8 +417,12 @@ class Performing : protected Homes<Sink> {
     replay.each_use([&](const Use& use) { placing_.uses.push_back(use); });
     const StreamIndex stream = placing_.choose(op, plan.device);
     placing_.order(op, stream);
-    sink_.replay(op, replay, stream, plan.device);
-    placing_.commit(op, stream, is_shared_);
+    if (plan.has_collectives) [[unlikely]] {  // Python is asked behind the launch, too
+      submit(op, stream, [&] { sink_.replay(op, replay, stream, plan.device); });
+    } else {
+      sink_.replay(op, replay, stream, plan.device);
+      placing_.commit(op, stream, is_shared_);
+    }
     if (op.result.is_valid() || outputs_.empty()) {
       sink_.finish(op, sink_.constant(op.result.is_valid() ? op.result : plan.result));
     } else {

@@ -11,6 +11,7 @@ import pytest
 
 import aiocuda as ac
 from aiocuda import _native
+from aiocuda._collective.watch import Flight
 from aiocuda.collective import Group
 from aiocuda.errors import ClosedError, CollectiveError
 
@@ -212,3 +213,18 @@ def test_a_launch_that_is_refused_leaves_nothing_under_way(monkeypatch):
         for each in (stays, ends):
             each.close(60)  # which would raise that a launch is under way
         assert on_host(xs[0]) == [3] * N
+
+
+def test_a_launch_that_cannot_be_looked_after_fails_its_group(monkeypatch):
+    """It was submitted, so an error of the launch itself would be too late."""
+    group = Group.local([0, 1])
+    xs = arrays(2)
+    graph = graph_of(group, xs)
+
+    def refuse(flight: Any, stream: int) -> None:
+        raise RuntimeError("no event")
+
+    monkeypatch.setattr(Flight, "note_submitted", refuse)
+    with pytest.raises(CollectiveError, match="a launch of the graph made at .* could not be looked after: no event"):
+        graph.launch().sync(60)
+    assert "failed" in repr(group)
