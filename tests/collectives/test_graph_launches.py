@@ -225,6 +225,6 @@ def test_a_launch_that_cannot_be_looked_after_fails_its_group(monkeypatch):
         raise RuntimeError("no event")
 
     monkeypatch.setattr(Flight, "note_submitted", refuse)
-    with pytest.raises(CollectiveError, match="a launch of the graph made at .* could not be looked after: no event"):
+    with pytest.raises(CollectiveError, match=r"a launch of the graph made at .* could not be looked after: no event"):
         graph.launch().sync(60)
     assert "failed" in repr(group)
