@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from aiocuda import _native
 from aiocuda.errors import CollectiveError
 
 __all__ = ["call_while"]
@@ -38,7 +39,8 @@ def call_while(call: Callable[[], object], give_up: Callable[[], str | None]) ->
 
     def make() -> None:
         try:
-            call()
+            with _native.InCuda():  # the process may end meanwhile
+                call()
         except BaseException as error:  # noqa: BLE001 - it is raised below
             raised.append(error)
         finally:

@@ -310,7 +310,9 @@ class Members:
                 self.refuse(promise, error)
                 raise
             flight = Flight(words, doubt, self._events[0])
-            if not captured and self._watch is not None and not self._watch.add(flight):
+            if captured:
+                doubt.end()  # each launch has one of its own
+            elif self._watch is not None and not self._watch.add(flight):
                 self.require_usable()  # which it is no more
         except BaseException:
             doubt.end()
@@ -327,8 +329,6 @@ class Members:
                     events.order(first, handle)
             if not captured:
                 flight.note_submitted(first)
-            else:
-                doubt.end()
         except BaseException as error:
             # Some ranks may have begun.
             self.fail(f"{words} could not be launched: {error}")

@@ -103,8 +103,8 @@ class Others:
         self._numbers: dict[Key, int] = {}  # of the last calls that this rank has built
         self._calls: dict[Key, str] = {}  # that were made, and are not agreed on
         self._called = self._agreed = 0
-        self._asked = self._answered = 0
-        self._answer = ""
+        self._asked = 0
+        self._answers: dict[int, str | None] = {}  # to questions that are under way
         self._has_left = self._is_over = False
         self._memory = empty_host(1, "uint32").sync()
         self._word = self._memory.numpy()
@@ -230,9 +230,13 @@ class Others:
     def _ask(self, question: str, answer_s: float) -> str | None:
         with self._changed:
             self._asked = number = self._asked + 1
-            self._line.say([question, number])
-            self._changed.wait_for(lambda: self._answered >= number or self._is_over, answer_s)
-            return self._answer if self._answered >= number else None
+            self._answers[number] = None
+            try:
+                self._line.say([question, number])
+                self._changed.wait_for(lambda: self._answers[number] is not None or self._is_over, answer_s)
+            finally:
+                answer = self._answers.pop(number)
+            return answer
 
     def _waits_by_itself(self) -> str:
         with self._changed:
@@ -254,8 +258,9 @@ class Others:
                 self._is_board_used = True
             case ["waits", int(number), str(words)]:
                 with self._changed:
-                    self._answered, self._answer = number, words
-                    self._changed.notify_all()
+                    if number in self._answers:
+                        self._answers[number] = words
+                        self._changed.notify_all()
             case ["kept?", int(number), int(left)]:
                 self._note_asked(number, left, "")
             case ["built", int(number), str(words)]:
