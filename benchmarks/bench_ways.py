@@ -25,7 +25,7 @@ COPIES = {
     parcels: ("copy", "to_host", "to_device"),
     driver_links: ("to_device",),
     worker_links: ("to_host",),
-    nccl: ("launch",),
+    nccl.Communicators: ("launch",),
 }
 WAYS: dict[str, dict[str, Any]] = {
     "by handle": {},
@@ -44,9 +44,9 @@ def count_copies(counts: Counter[str]) -> None:
 
         return call
 
-    for module, names in COPIES.items():
+    for place, names in COPIES.items():
         for name in names:
-            setattr(module, name, counted("NCCL" if module is nccl else name, getattr(module, name)))
+            setattr(place, name, counted("NCCL" if place is nccl.Communicators else name, getattr(place, name)))
 
 
 class CountingActor:
