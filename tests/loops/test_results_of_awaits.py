@@ -245,12 +245,21 @@ def stops(_: object) -> None:
     raise StopIteration(7)
 
 
+def stopped(latch: Any) -> Any:
+    """Return a future that will raise. Its stream is held until it is there: else `submit` may be what raises."""
+    stream = ac.Device(0).stream()
+    latch.hold(stream)
+    future = ac.zeros(1).on(stream).map(stops).submit()
+    latch.release()
+    return future
+
+
 @pytest.mark.parametrize("is_future", [False, True])
-def test_an_operation_that_raises_a_stop_iteration_is_no_result(run, is_future):
+def test_an_operation_that_raises_a_stop_iteration_is_no_result(run, is_future, latch):
     async def main() -> None:
-        op = ac.zeros(1).map(stops)
+        op = stopped(latch) if is_future else ac.zeros(1).map(stops)
         with pytest.raises(RuntimeError, match="the operation raised StopIteration") as caught:
-            await (op.submit() if is_future else op)
+            await op
         assert isinstance(caught.value.__cause__, StopIteration)
         assert caught.value.__cause__.value == 7
 
@@ -258,9 +267,9 @@ def test_an_operation_that_raises_a_stop_iteration_is_no_result(run, is_future):
 
 
 @pytest.mark.parametrize("drive", DRIVERS)
-def test_an_operation_that_raises_a_stop_iteration_is_no_result_for_who_drives_by_hand(run_asyncio, drive):
+def test_an_operation_that_raises_a_stop_iteration_is_no_result_for_who_drives_by_hand(run_asyncio, drive, latch):
     async def main() -> None:
-        failed = ac.zeros(1).map(stops).submit()
+        failed = stopped(latch)
         with pytest.raises(RuntimeError, match="StopIteration"):
             await failed
         with pytest.raises(RuntimeError, match="the operation raised StopIteration"):
