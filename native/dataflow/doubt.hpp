@@ -20,7 +20,7 @@ struct Doubt {
   State state = State::open;
   nanobind::object error;  // once it has failed
   nanobind::object asked;  // says whom the work waits for, as long as it is open
-  // Nothing may use the bytes any more, because a group has ended. What was submitted before is not concerned.
+  // Nothing may use the bytes any more, because a group has ended. Work that was submitted before goes on.
   bool is_of_use = false;
 
   // Makes the error anew each time. The traceback of an error that was raised keeps its frames, and all that they have;

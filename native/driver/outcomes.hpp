@@ -59,7 +59,7 @@ class Outcomes {
     doubt.asked.reset();
     has_failed_ = true;
   }
-  // Whatever is to use these bytes from now on raises the error.
+  // Every use of these bytes raises the error from now on.
   void refuse_use(const dataflow::Use& use, nb::object error) {
     const auto refused = std::make_shared<dataflow::Doubt>();
     refused->state = dataflow::Doubt::State::failed;

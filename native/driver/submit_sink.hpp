@@ -5,8 +5,6 @@
 // leaves no trace in the hazards. Work that was held back, or is several calls, keeps its place in the stream, with the
 // calls that the stream has got of it.
 #pragma once
-#include <nanobind/stl/shared_ptr.h>  // else a doubt that Python gives has no type here
-
 #include <algorithm>
 #include <optional>
 
@@ -15,6 +13,7 @@
 #include "../dataflow/walk.hpp"
 #include "foreign_call.hpp"
 #include "issuing.hpp"
+#include "launch_in_doubt.hpp"
 #include "memory_makers.hpp"
 #include "tensors.hpp"
 
@@ -388,30 +387,13 @@ class SubmitSink : public Issuing {
     return stands_in_line_ && !engine_.lines.is_empty() &&
            !engine_.lines.may_pass(stream, engine_.level(stream), most, turn_);
   }
-  // A launch that has collectives may turn out to have failed as they may. So its groups look after it.
   [[gnu::cold]] void replay_in_doubt(dataflow::ReplayOp& op, Graph& graph, StreamIndex stream, std::int32_t device) {
     make_held_calls_now();  // Python is asked
-    const std::vector<dataflow::Use>& uses = giving_.uses();
-    std::vector<dataflow::DoubtRef> doubts;
-    std::vector<nb::object> launched;
-    try {
-      for (const dataflow::Use& of_group : uses) {
-        if (!of_group.buffer->token || !of_group.writes) continue;
-        const nb::object answer = of_group.buffer->token->launching(device, op.plan->place);
-        doubts.push_back(nb::cast<dataflow::DoubtRef>(answer[0]));
-        launched.emplace_back(answer[1]);
-        for (const dataflow::Use& use : uses)
-          if (use.writes && (!use.buffer->token || use.buffer == of_group.buffer))
-            engine_.outcomes.put(use, doubts.back());
-      }
-      graph.note_launch(stream);
-      replay_now(op, graph, {stream, next_count(stream)}, device, giving_.touched());
-    } catch (...) {  // nothing was launched
-      for (const dataflow::DoubtRef& doubt : doubts) engine_.outcomes.end(*doubt);
-      throw;
-    }
-    const auto handle = reinterpret_cast<std::uintptr_t>(engine_.stream(stream).handle);
-    for (const nb::object& each : launched) each(handle);
+    LaunchInDoubt launch(engine_.outcomes);
+    launch.ask(giving_.uses(), device, op.plan->place);
+    graph.note_launch(stream);
+    replay_now(op, graph, {stream, next_count(stream)}, device, giving_.touched());
+    launch.tell(reinterpret_cast<std::uintptr_t>(engine_.stream(stream).handle));
   }
   AheadMemory* ahead() const { return on_host_ ? on_host_->ahead.get() : nullptr; }
   bool is_loading(nb::handle object, std::int32_t device) const {

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import types
 
 import pytest
@@ -27,11 +24,8 @@ print(ac.to_host(ac.ones(2)).sync())
 """
 
 
-def test_without_nccl4py_the_error_says_how_to_install_it_and_all_else_works():
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM], capture_output=True, text=True, timeout=100, check=False
-    )
-    assert done.returncode == 0, done.stderr
+def test_without_nccl4py_the_error_says_how_to_install_it_and_all_else_works(in_process):
+    done = in_process(PROGRAM)
     *errors, ones = done.stdout.splitlines()
     assert len(errors) == 2
     for each in errors:
@@ -62,19 +56,11 @@ except ac.MissingPackageError as error:
 @pytest.mark.parametrize(
     ("program", "reason"), [("import sys; sys.modules['nccl'] = None", "nccl4py"), ("", "NCCL")], ids=["neither", "one"]
 )
-def test_nccl_is_installed_if_its_library_is_found(program: str, reason: str):
+def test_nccl_is_installed_if_its_library_is_found(in_process, program: str, reason: str):
     """A process that has nccl4py alone, as the extra `cli` brings it, has no NCCL."""
     pytest.importorskip("nccl.bindings")
     assert nccl.is_installed()
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program + WITHOUT_LIBRARY],
-        env={**os.environ, "AIOCUDA_DRIVER": "emulated"},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = in_process(program + WITHOUT_LIBRARY, AIOCUDA_DRIVER="emulated", PYTHONWARNINGS="error")
     answer, error = done.stdout.splitlines()
     assert answer == "False"
     assert error.startswith(f"collectives need {reason} (")

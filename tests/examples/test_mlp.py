@@ -18,11 +18,11 @@ from aiocuda.collective import Group
 pytest.importorskip("rich")
 import mlp
 
+pytestmark = pytest.mark.needs_devices(2)
+
 
 @pytest.fixture
 def two() -> list[ac.Device]:
-    if len(ac.devices()) < 2:
-        pytest.skip("needs two devices")
     return list(ac.devices()[:2])
 
 

@@ -221,27 +221,38 @@ TEST_CASE("ranks that do not call the same are told, and exchange nothing") {
   CHECK(zero.received.get(0) == 0);
 }
 
-TEST_CASE("a rank whose process is killed is named, and streams wait until they are aborted") {
-  ncclUniqueId id;
-  REQUIRE_NCCL(ncclGetUniqueId(&id));
-  OtherProcess other(nullptr);
-  other.give(id);
-  Rank zero(0);
+namespace {
+
+// Rank 0 here, and rank 1 in a process of its own; both have joined.
+struct ToBeKilled {
+  ToBeKilled() {
+    ncclUniqueId id;
+    REQUIRE_NCCL(ncclGetUniqueId(&id));
+    other.give(id);
+    REQUIRE_NCCL(ncclCommInitRankConfig(&communicator, 2, id, 0, nullptr));
+    CHECK(other.answer<ncclResult_t>() == ncclSuccess);
+  }
+  OtherProcess other{nullptr};
+  Rank zero{0};
   ncclComm_t communicator = nullptr;
-  REQUIRE_NCCL(ncclCommInitRankConfig(&communicator, 2, id, 0, nullptr));
-  CHECK(other.answer<ncclResult_t>() == ncclSuccess);
-  CHECK_NCCL(zero.all_reduce(communicator, zero.stream, 1));
-  CHECK_OK(cuStreamSynchronize(zero.stream));
-  CHECK_NCCL(zero.all_reduce(communicator, zero.stream));
-  CHECK(state_of(communicator) == ncclSuccess);
-  kill(other.id(), SIGKILL);
-  CHECK(other.end() == -1);
-  CHECK(state_after(communicator, ncclSuccess) == ncclRemoteError);
-  CHECK(std::string(ncclGetLastError(communicator)).find("waits for rank 1, which is gone") != std::string::npos);
-  CHECK(cuStreamQuery(zero.stream) == CUDA_ERROR_NOT_READY);
-  CHECK_NCCL(ncclCommAbort(communicator));
-  CHECK_OK(cuStreamSynchronize(zero.stream));
-  CHECK(zero.received.get(0) == 0);
+};
+
+}  // namespace
+
+TEST_CASE("a rank whose process is killed is named, and streams wait until they are aborted") {
+  ToBeKilled made;
+  CHECK_NCCL(made.zero.all_reduce(made.communicator, made.zero.stream, 1));
+  CHECK_OK(cuStreamSynchronize(made.zero.stream));
+  CHECK_NCCL(made.zero.all_reduce(made.communicator, made.zero.stream));
+  CHECK(state_of(made.communicator) == ncclSuccess);
+  kill(made.other.id(), SIGKILL);
+  CHECK(made.other.end() == -1);
+  CHECK(state_after(made.communicator, ncclSuccess) == ncclRemoteError);
+  CHECK(std::string(ncclGetLastError(made.communicator)).find("waits for rank 1, which is gone") != std::string::npos);
+  CHECK(cuStreamQuery(made.zero.stream) == CUDA_ERROR_NOT_READY);
+  CHECK_NCCL(ncclCommAbort(made.communicator));
+  CHECK_OK(cuStreamSynchronize(made.zero.stream));
+  CHECK(made.zero.received.get(0) == 0);
 }
 
 namespace {
@@ -356,20 +367,13 @@ TEST_CASE("two that first send each other something wait for each other, and for
 }
 
 TEST_CASE("a first call whose other rank is killed is an error") {
-  ncclUniqueId id;
-  REQUIRE_NCCL(ncclGetUniqueId(&id));
-  OtherProcess other(nullptr);
-  other.give(id);
-  Rank zero(0);
-  ncclComm_t communicator = nullptr;
-  REQUIRE_NCCL(ncclCommInitRankConfig(&communicator, 2, id, 0, nullptr));
-  CHECK(other.answer<ncclResult_t>() == ncclSuccess);
-  kill(other.id(), SIGKILL);
-  CHECK(other.end() == -1);
+  ToBeKilled made;
+  kill(made.other.id(), SIGKILL);
+  CHECK(made.other.end() == -1);
   // It may have called before it was killed. Then the call that was put on the stream fails.
-  const ncclResult_t called = zero.all_reduce(communicator, zero.stream);
+  const ncclResult_t called = made.zero.all_reduce(made.communicator, made.zero.stream);
   CHECK((called == ncclSuccess || called == ncclRemoteError));
-  CHECK(state_after(communicator, ncclSuccess) == ncclRemoteError);
-  CHECK_NCCL(ncclCommAbort(communicator));
-  CHECK_OK(cuStreamSynchronize(zero.stream));
+  CHECK(state_after(made.communicator, ncclSuccess) == ncclRemoteError);
+  CHECK_NCCL(ncclCommAbort(made.communicator));
+  CHECK_OK(cuStreamSynchronize(made.zero.stream));
 }

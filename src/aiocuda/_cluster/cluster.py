@@ -274,8 +274,8 @@ async def start(
         await side_by_side([each._process.begin for each in cluster], "beginning")
         yield cluster
     finally:
-        # A cancelled task cannot wait, so this blocks: for some milliseconds, and a second or two if Ray ends. What is
-        # still being made is ended by the keeper once it is there.
+        # A cancelled task cannot wait, so this blocks: for some milliseconds, and a second or two if Ray ends. The
+        # keeper ends a cluster that comes later.
         if making is not None:
             making.add_done_callback(_end)
         if reserving is not None:

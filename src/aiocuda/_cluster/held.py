@@ -14,7 +14,7 @@ from aiocuda.errors import ClusterError
 __all__ = ["Held"]
 
 
-# What was given up comes within moments, or not at all.
+# An object that was given up comes within moments, or not at all.
 _MOST_UNWANTED: Final = 4096
 
 

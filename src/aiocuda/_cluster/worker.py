@@ -74,8 +74,9 @@ class Worker:
         Returns
         -------
         object
-            The function's result. *On cancel*: the function's task on the worker is cancelled, and this does not wait
-            for it; a function in a thread goes on, and its result is dropped.
+            The function's result. The work behind its arrays is done if they come by handle. Else it may be under way,
+            and what uses them comes behind it. *On cancel*: the function's task on the worker is cancelled, and this
+            does not wait for it; a function in a thread goes on, and its result is dropped.
 
         Raises
         ------

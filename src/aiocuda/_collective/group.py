@@ -404,7 +404,9 @@ class Group:
         self._members.fail(f"rank {self.rank} aborted the group")
 
     def close(self, timeout_s: float = 600.0) -> None:
-        """Wait for what is under way, then let go of the group. Closing twice is fine.
+        """Wait for calls, and launches of graphs with calls, that are under way; then let go of the group.
+
+        Closing twice is fine.
 
         Other ranks that have called what this one has not fail at once, with an error that names this rank.
 
