@@ -2,6 +2,10 @@
 
 Always true: a count is compared only with one of the same kind of machine, interpreter and compilers. Cache misses are
 not held, because they change with where the linker puts functions.
+
+CPython looks types, names and objects up by their addresses, so a count changes by up to 6 % with where the objects
+lie, and that changes with the lengths of paths. So a count that is too high is taken again, in processes whose
+directories have longer names, and the least of them is held: code that takes more does so wherever its objects lie.
 """
 
 from __future__ import annotations
@@ -10,11 +14,12 @@ import importlib.util
 import json
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 TABLE = Path(__file__).with_name("held.json")
 SLACK = 0.05  # of the count that was written down
+LAYOUTS = (1, 34, 89, 144)  # letters in the name of the process' directory: where objects lie changes with them
 _COMPILERS = re.compile(rb"GCC: \([^)]*\) \d+\.\d+|clang version \d+\.\d+")
 
 
@@ -64,8 +69,25 @@ def write(counts: Mapping[str, float], table: Path = TABLE) -> None:
     table.write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
 
 
-def check(counts: Mapping[str, float], table: Path = TABLE) -> tuple[bool, str]:
-    """Return whether the counts are held, or nothing is known of them; and that in words."""
+def least(layouts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return the least count of each measure."""
+    found: dict[str, float] = {}
+    for counts in layouts:
+        found = {name: min(count, found.get(name, count)) for name, count in counts.items()}
+    return found
+
+
+def check(layouts: Iterable[Mapping[str, float]], table: Path = TABLE) -> tuple[bool, str]:
+    """Return whether the counts are held, or nothing is known of them; and that in words.
+
+    Parameters
+    ----------
+    layouts
+        The counts, as processes took them whose objects lie at other addresses: as many are asked for as it takes
+        until no count is too high.
+    table
+        The file of what was written down.
+    """
     known = read(table)
     if versions() not in known:
         return True, (
@@ -73,7 +95,14 @@ def check(counts: Mapping[str, float], table: Path = TABLE) -> tuple[bool, str]:
             + "\n  ".join(sorted(known))
             + "\n--write writes these counts down."
         )
-    over, under = compared(counts, known[versions()])
+    counts: dict[str, float] = {}
+    over: list[str] = []
+    under: list[str] = []
+    for each in layouts:
+        counts = least([counts, each]) if counts else dict(each)
+        over, under = compared(counts, known[versions()])
+        if not over:
+            break
     lines = [f"{len(counts)} counts are held for {versions()}, with {SLACK:.0%} of slack."]
     if over:
         lines = ["error: these take more instructions than are written down:", *(f"  {each}" for each in over)]
