@@ -455,3 +455,13 @@ def test_the_process_ends_when_the_opening_has_ended(program):
         threading.Thread(target=lambda: (threading.main_thread().join(), held.release())).start()
     """)
     assert said.stderr == ""
+
+
+def test_cuda_core_is_not_imported_for_it(in_process):
+    """Its import takes several times as long as all else that opens a device."""
+    done = in_process("""
+        import sys
+        import aiocuda as ac
+        print(ac.to_host(ac.ones(3)).sync(), "cuda.core" in sys.modules)
+    """)
+    assert done.stdout == "[1. 1. 1.] False\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -136,18 +135,30 @@ def test_memory_of_a_former_pool_goes_back_when_it_is_freed(device):
     assert (ac.to_host(ac.ones(100)).sync() == 1).all()
 
 
-def test_a_former_pool_is_there_until_it_holds_nothing(device):
+def test_a_former_pool_is_there_until_it_holds_nothing(device, monkeypatch):
+    from cuda.bindings import driver
+
+    destroyed, destroy = [], driver.cuMemPoolDestroy
+
+    def noted(pool):
+        destroyed.append(int(pool))
+        return destroy(pool)
+
+    monkeypatch.setattr(driver, "cuMemPoolDestroy", noted)
     device.set_memory_pool(max_bytes=8 * SIZE)
     device.trim_memory()
     array = ac.full(SIZE, 5, np.uint8).sync()
-    pool = weakref.ref(runtime._open[device.ordinal].memory)
+    opened = runtime._open[device.ordinal]
+    pool = opened.pool
     device.set_memory_pool()
     device.memory_info()
-    assert any(each is pool() for each in runtime._open[device.ordinal].former)
+    assert pool in opened.former
+    assert int(pool) not in destroyed
     del array
     device.synchronize().sync()
     device.memory_info()
-    assert pool() is None
+    assert pool not in opened.former
+    assert int(pool) in destroyed
 
 
 @pytest.mark.needs_devices(2)

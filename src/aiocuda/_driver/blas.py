@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from aiocuda import _forks, _native
+from aiocuda import _forks
 from aiocuda._driver import runtime
 from aiocuda.errors import LaunchError, MissingPackageError
 
@@ -68,19 +68,11 @@ def open_blas(ordinal: int) -> None:
             from nvmath.bindings import cublas
         except ImportError as error:
             raise MissingPackageError(f"matmul on a GPU needs nvmath-python ({error}): {_INSTALL}") from error
-        runtime.open_device(ordinal)
-        from cuda.bindings import driver
-        from cuda.core import Device
-
-        before = runtime.call(driver.cuCtxGetCurrent)
-        try:
-            Device(ordinal).set_current()
-            with _native.RelaxedCaptures():
+        with runtime.context_of(ordinal):
+            try:
                 _handles[ordinal] = int(cublas.create())
-        except RuntimeError as error:  # of the search for the library
-            raise MissingPackageError(f"matmul on a GPU needs cuBLAS ({error}): {_INSTALL}") from error
-        finally:
-            runtime.call(driver.cuCtxSetCurrent, before)
+            except RuntimeError as error:  # of the search for the library
+                raise MissingPackageError(f"matmul on a GPU needs cuBLAS ({error}): {_INSTALL}") from error
 
 
 _INSTALL = 'pip install "aiocuda[nvmath]"'

@@ -82,13 +82,13 @@ class DeviceProperties(NamedTuple):
 
 
 class _OpenDevice:
-    __slots__ = ("context", "former", "memory", "most_bytes")
+    __slots__ = ("context", "former", "most_bytes", "pool")
 
-    def __init__(self, context: int, memory: Any) -> None:
+    def __init__(self, context: int, pool: Any) -> None:
         self.context = context
-        self.memory = memory  # cuda.core's memory resource: it owns the pool
+        self.pool = pool  # the driver's handle; the driver ends it with the process
         self.most_bytes = 0  # that the pool may hold; 0: no bound
-        self.former: list[Any] = []  # memory resources of before, which still hold something
+        self.former: list[Any] = []  # handles of pools of before, which still hold something
 
 
 def call(function: Any, *arguments: object, asked: str = "") -> Any:
@@ -197,21 +197,20 @@ def open_device(ordinal: int) -> None:
 
 def _open_now(ordinal: int) -> None:
     from cuda.bindings import driver
-    from cuda.core import Device
 
     device = call(driver.cuDeviceGet, ordinal)
     context = call(driver.cuDevicePrimaryCtxRetain, device)
     before = call(driver.cuCtxGetCurrent)
     try:
-        Device(ordinal).set_current()
-        memory = _make_pool(ordinal, 0)
+        call(driver.cuCtxSetCurrent, context)
+        pool = _make_pool(ordinal, 0)
         highest_priority = int(call(driver.cuCtxGetStreamPriorityRange)[1])
     finally:
         call(driver.cuCtxSetCurrent, before)
-    _open[ordinal] = _OpenDevice(int(context), memory)
+    _open[ordinal] = _OpenDevice(int(context), pool)
     try:
         memory_bytes = int(call(driver.cuDeviceTotalMem, device))
-        _native.open_device(ordinal, int(context), int(memory.handle), memory_bytes, highest_priority)
+        _native.open_device(ordinal, int(context), int(pool), memory_bytes, highest_priority)
     except BaseException:  # it is not open, and can be opened another time
         del _open[ordinal]
         raise
@@ -231,30 +230,33 @@ def open_devices() -> list[int]:
 
 def _make_pool(ordinal: int, most_bytes: int) -> Any:
     from cuda.bindings import driver
-    from cuda.core import DeviceMemoryResource, DeviceMemoryResourceOptions
 
+    wanted = driver.CUmemPoolProps()
+    wanted.allocType = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED  # the only one for a device
+    wanted.handleTypes = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_NONE
+    wanted.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    wanted.location.id = ordinal
+    wanted.maxSize = most_bytes
+    pool = call(driver.cuMemPoolCreate, wanted)
     try:
-        memory = DeviceMemoryResource(ordinal, DeviceMemoryResourceOptions(max_size=most_bytes))
-    except Exception as error:  # its class is not public; it begins with the driver's name of it
-        name = str(error).partition(":")[0]
-        if name not in driver.CUresult.__members__:
-            raise
-        raise DriverError(*error_text(int(driver.CUresult[name]))) from error
-    # Memory that is freed stays with the pool: giving it back at every synchronisation, as a threshold of 0
-    # does, makes the next allocation map it anew.
-    _set_release_threshold(memory, EVERYTHING)
-    _let_peers_reach(memory, ordinal)
-    return memory
+        # Memory that is freed stays with the pool: giving it back at every synchronisation, as a threshold of 0
+        # does, makes the next allocation map it anew.
+        _set_release_threshold(pool, EVERYTHING)
+        _let_peers_reach(pool, ordinal)
+    except BaseException:
+        driver.cuMemPoolDestroy(pool)
+        raise
+    return pool
 
 
-def _set_release_threshold(memory: Any, size_bytes: int) -> None:
+def _set_release_threshold(pool: Any, size_bytes: int) -> None:
     from cuda.bindings import driver
 
     attribute = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
-    call(driver.cuMemPoolSetAttribute, memory.handle, attribute, driver.cuuint64_t(size_bytes))
+    call(driver.cuMemPoolSetAttribute, pool, attribute, driver.cuuint64_t(size_bytes))
 
 
-def _let_peers_reach(memory: Any, ordinal: int) -> None:
+def _let_peers_reach(pool: Any, ordinal: int) -> None:
     """Open a pool's memory to the devices that can reach it, so that peer copies need no staging."""
     from cuda.bindings import driver
 
@@ -267,7 +269,7 @@ def _let_peers_reach(memory: Any, ordinal: int) -> None:
             access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
             reaching.append(access)
     if reaching:
-        call(driver.cuMemPoolSetAccess, memory.handle, reaching, len(reaching))
+        call(driver.cuMemPoolSetAccess, pool, reaching, len(reaching))
 
 
 def require_device(ordinal: int) -> None:
@@ -382,8 +384,8 @@ def pool_reserved_used(ordinal: int) -> tuple[int, int]:
     with context_of(ordinal):  # a pool may not be asked beside a capture either
         from cuda.bindings import driver
 
-        memory, attribute = _open[ordinal].memory, driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_USED_MEM_CURRENT
-        return _reserved(memory), int(call(driver.cuMemPoolGetAttribute, memory.handle, attribute))
+        pool, attribute = _open[ordinal].pool, driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_USED_MEM_CURRENT
+        return _reserved(pool), int(call(driver.cuMemPoolGetAttribute, pool, attribute))
 
 
 def release_threshold(ordinal: int) -> int:
@@ -392,7 +394,7 @@ def release_threshold(ordinal: int) -> int:
         from cuda.bindings import driver
 
         attribute = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
-        return int(call(driver.cuMemPoolGetAttribute, _open[ordinal].memory.handle, attribute))
+        return int(call(driver.cuMemPoolGetAttribute, _open[ordinal].pool, attribute))
 
 
 def pool_bound(ordinal: int) -> int:
@@ -407,12 +409,12 @@ def settle_frees(ordinal: int) -> None:
     NVIDIA's driver sees that in calls that wait. aiocuda's own waits are none: they read memory that the device writes.
     """
     with context_of(ordinal), _lock_of(ordinal):
-        memory, kept_bytes = _open[ordinal].memory, release_threshold(ordinal)
-        _set_release_threshold(memory, EVERYTHING)
+        pool, kept_bytes = _open[ordinal].pool, release_threshold(ordinal)
+        _set_release_threshold(pool, EVERYTHING)
         try:
             _native.settle_frees(ordinal)
         finally:
-            _set_release_threshold(memory, kept_bytes)
+            _set_release_threshold(pool, kept_bytes)
 
 
 def set_pool(ordinal: int, keep_bytes: int, most_bytes: int) -> None:
@@ -426,12 +428,12 @@ def set_pool(ordinal: int, keep_bytes: int, most_bytes: int) -> None:
         if most_bytes >= properties(ordinal).total_bytes:
             most_bytes = 0  # NVIDIA's driver makes no pool of that size
         if opened.most_bytes != most_bytes:
-            memory = _make_pool(ordinal, most_bytes)
-            _set_release_threshold(opened.memory, 0)
-            opened.former.append(opened.memory)
-            _native.set_pool(ordinal, int(memory.handle))
-            opened.memory, opened.most_bytes = memory, most_bytes
-        _set_release_threshold(opened.memory, keep_bytes)
+            pool = _make_pool(ordinal, most_bytes)
+            _set_release_threshold(opened.pool, 0)
+            opened.former.append(opened.pool)
+            _native.set_pool(ordinal, int(pool))
+            opened.pool, opened.most_bytes = pool, most_bytes
+        _set_release_threshold(opened.pool, keep_bytes)
         _trim_former(ordinal)
 
 
@@ -440,7 +442,7 @@ def trim_pool(ordinal: int, keep_bytes: int) -> None:
     with context_of(ordinal), _lock_of(ordinal):
         from cuda.bindings import driver
 
-        call(driver.cuMemPoolTrimTo, _open[ordinal].memory.handle, keep_bytes)
+        call(driver.cuMemPoolTrimTo, _open[ordinal].pool, keep_bytes)
         _trim_former(ordinal)
 
 
@@ -450,15 +452,16 @@ def _trim_former(ordinal: int) -> None:
     opened = _open[ordinal]
     if opened.former:
         settle_frees(ordinal)
-    for memory in opened.former.copy():
-        call(driver.cuMemPoolTrimTo, memory.handle, 0)
-        if _reserved(memory) == 0:
-            _native.forget_pool(ordinal, int(memory.handle))
-            opened.former.remove(memory)
+    for pool in opened.former.copy():
+        call(driver.cuMemPoolTrimTo, pool, 0)
+        if _reserved(pool) == 0:
+            _native.forget_pool(ordinal, int(pool))
+            opened.former.remove(pool)
+            call(driver.cuMemPoolDestroy, pool)
 
 
-def _reserved(memory: Any) -> int:
+def _reserved(pool: Any) -> int:
     from cuda.bindings import driver
 
     attribute = driver.CUmemPool_attribute.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
-    return int(call(driver.cuMemPoolGetAttribute, memory.handle, attribute))
+    return int(call(driver.cuMemPoolGetAttribute, pool, attribute))
