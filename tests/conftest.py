@@ -469,6 +469,23 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "soak: runs for minutes; only with -m soak")
 
 
+CLUSTER = "tests/cluster/"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Have one process run all files that share a cluster: to start one takes seconds."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return CLUSTER if nodeid.startswith(CLUSTER) else super()._split_scope(nodeid)
+
+    return Scheduling(config, log)
+
+
 refused: dict[str, set[str]] = {}  # by test: which functions of the driver refuse what it asks on purpose
 
 
