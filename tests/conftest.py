@@ -33,6 +33,10 @@ os.environ.setdefault("CUDA_MODULE_LOADING", "EAGER")
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 # JAX would take three quarters of a GPU's memory, which the tests of other processes need.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+# Tests run side by side, and start many programs. NumPy's threads would take processor time in each, also for nothing.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Where a container has Python keep no compiled modules, each of those programs would compile all of aiocuda.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import aiocuda as ac
 from aiocuda import _driver, _native
