@@ -119,6 +119,22 @@ def test_nccl_sets_the_stack_of_its_kernels_at_the_beginning(in_process):
     assert done.stdout == "True\n", done.stderr
 
 
+def test_a_group_of_many_devices_writes_nothing_beside_its_arrays(in_process):
+    """The emulated driver ends a device whose work leaves its memory."""
+    done = in_process(
+        """
+        import aiocuda as ac
+        from aiocuda.collective import Group
+        with Group.local(range(16)) as group:
+            sums = group.all_reduce([ac.ones(1, device=each) for each in range(16)])
+            print(ac.to_host(sums[15]).sync())
+        """,
+        AIOCUDA_DRIVER="emulated",
+        AIOCUDA_EMULATED_DEVICES="16",
+    )
+    assert (done.stdout, done.stderr) == ("[16.]\n", "")
+
+
 def test_a_group_that_is_being_made_holds_no_other_work_up(monkeypatch):
     is_in, may_go_on, has_ended = (threading.Event() for _ in range(3))
     launch = nccl.Communicators.launch

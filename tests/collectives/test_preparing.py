@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import aiocuda as ac
-from aiocuda._collective.calls import Call, Part
+from aiocuda._collective.calls import CONNECT, Call, Part
 from aiocuda._collective.preparing import Prepared, prepared
 
 RANKS = (0, 1)
@@ -53,3 +53,18 @@ def test_what_is_refused_is_refused_each_time():
     for _ in range(2):
         with pytest.raises(ac.ArgumentValueError, match="shares memory with x"):
             ask(0, into=4)
+
+
+@pytest.mark.parametrize("size", [1, 2, 16])
+def test_the_first_call_stays_within_its_arrays(size):
+    """They have an item for each rank."""
+    array = Part(0, (size,), "int32", 4)
+    calls = Call(CONNECT, size).for_nccl(array, array)
+    sent = {
+        each.function: each.count * (size if each.function in ("reduce_scatter", "allto_all") else 1) for each in calls
+    }
+    received = {
+        each.function: each.count * (size if each.function in ("all_gather", "allto_all") else 1) for each in calls
+    }
+    assert len(calls) == len(sent) == 6
+    assert all(0 < each <= size for each in (*sent.values(), *received.values())), (sent, received)

@@ -137,7 +137,9 @@ class Call(NamedTuple):
     def for_nccl(self, send: Part, receive: Part | None) -> list[NcclCall]:
         """Return the calls on one device."""
         if self.kind == CONNECT:
-            return [call for each in self._connecting() for call in each.for_nccl(send, receive)]
+            one = send._replace(shape=(1,))  # of which each rank receives as many as there are ranks
+            kinds = [(each, one if each.kind == "all_gather" else send) for each in self._connecting()]
+            return [call for each, sent in kinds for call in each.for_nccl(sent, receive)]
         count = send.item_count
         if self.kind in ("reduce_scatter", "all_to_all"):
             count //= self.size
