@@ -170,3 +170,25 @@ def test_calls_that_cross_are_both_named(tmp_path, back, words):
     for ended in run_ranks(CROSSING.replace("BACK", back), 2, tmp_path):
         assert "rank 0 calls a message of float32(10,) (message 1 from rank 0 to rank 1)" in ended["error"], ended
         assert f"rank 1 calls {words}" in ended["error"]
+
+
+def test_a_call_that_one_rank_puts_into_a_graph_is_refused_at_once(tmp_path):
+    """Whoever keeps the error keeps all that was called, so nothing is dropped."""
+    program = """
+g = group()
+x = ac.ones(10).sync()
+try:
+    if rank == 1:
+        g.all_reduce(x).graph()
+    else:
+        g.all_reduce(x).sync(60)
+except (ac.CaptureError, ac.errors.CollectiveError) as error:
+    kept = error
+    say(error=str(error))
+"""
+    zero, one = run_ranks(program + END, 2, tmp_path)
+    assert "cannot be part of a graph" in one["error"], (zero, one)
+    assert (
+        "as call 2, rank 0 calls all_reduce of float32(10,), sum, rank 1 refuses its call (CaptureError"
+        in zero["error"]
+    )

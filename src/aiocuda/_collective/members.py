@@ -299,12 +299,12 @@ class Members:
         try:
             self.require_usable()
             captured = _native.is_captured(first)
-            if captured and self._others is not None:
-                raise CaptureError(
-                    f"{name or call.kind} of a group of processes cannot be part of a graph: at each launch the ranks "
-                    "would have to agree first; local groups can be captured"
-                )
             try:
+                if captured and self._others is not None:
+                    raise CaptureError(
+                        f"{name or call.kind} of a group of processes cannot be part of a graph: at each launch the "
+                        "ranks would have to agree first; local groups can be captured"
+                    )
                 words, calls = self._prepared(call, name, sends, receives)
             except Exception as error:
                 self.refuse(promise, error)
