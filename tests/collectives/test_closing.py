@@ -82,6 +82,44 @@ g.close()
     assert "rank 0 aborted the group" in ends[1]["told"], ends
 
 
+def test_others_hear_why_where_a_close_overtakes_the_abort_that_ends_it(tmp_path):
+    ends = run_ranks(
+        """
+import threading
+from aiocuda._collective.others import Others
+from aiocuda._collective.watch import Watch
+g = group()
+if rank == 0:
+    waits, has_waited, wait, tell_others = threading.Event(), threading.Event(), Watch.wait_until_idle, Others.tell
+    def noted(*given):
+        waits.set()
+        is_in_time = wait(*given)
+        has_waited.set()
+        return is_in_time
+    def late(*given):
+        has_waited.wait(60)
+        time.sleep(0.2)  # in which close() leaves, if it does not wait
+        tell_others(*given)
+    Watch.wait_until_idle, Others.tell = noted, late
+    g.all_reduce(ac.ones(10)).submit()
+    aborts = threading.Thread(target=lambda: (waits.wait(60), g.abort()), daemon=True)
+    aborts.start()
+    g.close()
+    os._exit(0)
+while "failed" not in repr(g):
+    time.sleep(0.005)
+try:
+    g.barrier()
+except ac.errors.CollectiveError as error:
+    say(told=str(error))
+g.close()
+""",
+        2,
+        tmp_path,
+    )
+    assert "rank 0 aborted the group" in ends[1]["told"], ends
+
+
 @pytest.mark.parametrize("aborts", [0, 1])
 def test_an_abort_ends_a_close_that_waits(tmp_path, aborts):
     ends = run_ranks(

@@ -31,6 +31,7 @@ __all__ = ["Members"]
 
 _REASON_S: Final = 1.0
 _BRIEFLY_S: Final = 0.1
+_TELLING_S: Final = 2.0
 _CLOSED: Final = "the group was closed before this use of it; make another one"
 
 
@@ -78,6 +79,7 @@ class Members:
         self._lock = threading.Lock()
         self._error: CollectiveError | None = None
         self._has_failed = threading.Event()
+        self._have_told = threading.Event()  # the other ranks why this one has failed
         self._is_closing = self._is_closed = False
         self._communicators = nccl.Communicators(devices, ranks, size)
         self._identity = identity
@@ -209,6 +211,8 @@ class Members:
         """Let go of what the group has, once nothing is under way or it has failed."""
         if self._error is None:
             self._refuse_use(ClosedError(_CLOSED))
+        else:  # by another thread, perhaps, just now; if this one ends the process, the others do not hear why
+            self._have_told.wait(_TELLING_S)
         if self._watch is not None:
             self._watch.close()
         if self._others is not None:
@@ -378,6 +382,7 @@ class Members:
             self._watch.fail(lambda _: error)
         if others is not None and not are_told:
             others.tell(reason)
+        self._have_told.set()
         self._abort_ranks()
         if others is not None:
             others.leave(in_peace=False)  # its threads keep this group
