@@ -299,6 +299,30 @@ g.close()
     assert [each.status for each in ends] == [0, 0]
 
 
+@pytest.mark.parametrize("error", ["KeyboardInterrupt()", "OSError('no room')"])
+def test_a_rank_that_gives_up_while_the_group_is_made_says_so(tmp_path, error):
+    ends = run_ranks(
+        """
+from aiocuda._driver import nccl
+def join(*_):
+    raise ERROR
+if rank == 1:
+    nccl.Communicators.join = join
+try:
+    group()
+except BaseException as error:
+    say(error=str(error), of=type(error).__name__)
+tell(f"over{rank}")
+wait_for(f"over{1 - rank}")
+""".replace("ERROR", error),
+        2,
+        tmp_path,
+    )
+    given = error.replace("()", "").replace("('", ": ").replace("')", "")
+    assert f"the group was not made: rank 1 gave up ({given})" in ends[0]["error"], ends
+    assert ends[1]["of"] == error.split("(")[0]
+
+
 def test_a_rank_that_does_not_come_is_named_by_the_time_out(tmp_path):
     ends = run_ranks(
         """

@@ -90,7 +90,10 @@ class Group:
         try:
             self._members.wait_until_ready(deadline)
         except BaseException as error:
-            reason = error.reason if isinstance(error, CollectiveError) else error
+            if isinstance(error, CollectiveError):
+                reason = error.reason
+            else:  # whose words name no rank
+                reason = f"rank {ranks[0]} gave up ({type(error).__name__}{f': {error}' if str(error) else ''})"
             self._members.fail(f"the group was not made: {reason}")
             self._members.close(0)
             raise
