@@ -91,9 +91,9 @@ from aiocuda._collective.watch import Watch
 g = group()
 if rank == 0:
     waits, has_waited, wait, tell_others = threading.Event(), threading.Event(), Watch.wait_until_idle, Others.tell
-    def noted(*given):
+    def noted(*given, **more):
         waits.set()
-        is_in_time = wait(*given)
+        is_in_time = wait(*given, **more)
         has_waited.set()
         return is_in_time
     def late(*given):

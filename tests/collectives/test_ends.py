@@ -14,7 +14,7 @@ import aiocuda as ac
 from aiocuda._collective import order
 from aiocuda._collective.watch import Watch
 from aiocuda._driver import nccl
-from aiocuda.collective import Group
+from aiocuda.collective import Group, unique_id
 from aiocuda.errors import CollectiveError
 
 pytest.importorskip("nccl.bindings")
@@ -62,6 +62,37 @@ def test_a_call_that_an_abort_overtakes_is_not_well(group, monkeypatch):
     finally:
         is_submitted.set()
     assert ac.to_host(x[0]).sync(TIMEOUT_S).tolist() == [1.0] * 4  # nobody has touched it
+
+
+def test_a_call_that_a_close_overtakes_is_refused(monkeypatch):
+    """The group is closed when the call has been let through, and NCCL lets go of it when the call would be made."""
+    group = Group.init(0, 1, unique_id())
+    members, is_idle, is_added = group._members, threading.Event(), threading.Event()
+    wait, prepare, closes = Watch.wait_until_idle, members._prepared, threading.Thread(target=group.close)
+
+    def idle(self: Watch, *given: Any, **more: Any) -> bool:
+        is_in_time = wait(self, *given, **more)
+        is_idle.set()
+        assert is_added.wait(TIMEOUT_S)
+        return is_in_time
+
+    def overtaken(*given: Any) -> Any:
+        closes.start()
+        assert is_idle.wait(TIMEOUT_S)
+        return prepare(*given)
+
+    def added(self: Watch, flight: Any, add: Any = Watch.add) -> bool:
+        is_new: bool = add(self, flight)
+        is_added.set()
+        return is_new
+
+    monkeypatch.setattr(Watch, "wait_until_idle", idle)
+    monkeypatch.setattr(Watch, "add", added)
+    monkeypatch.setattr(members, "_prepared", overtaken)
+    with pytest.raises(ac.ClosedError, match="the group was closed"):
+        group.all_reduce(ac.ones(3)).sync(TIMEOUT_S)
+    closes.join(TIMEOUT_S)
+    assert not closes.is_alive()
 
 
 def test_an_abort_does_not_wait_long_for_nccl(group, monkeypatch):

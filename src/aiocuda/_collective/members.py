@@ -180,7 +180,7 @@ class Members:
             self._is_closing = True
         watch = self._watch
         try:
-            is_in_time = watch is None or self._error is not None or watch.wait_until_idle(timeout_s)
+            is_in_time = watch is None or self._error is not None or watch.wait_until_idle(timeout_s, and_close=True)
         except BaseException:  # a signal's: it can be closed again
             self._is_closing = False
             raise
@@ -199,7 +199,7 @@ class Members:
         """Let go of the ranks, which nobody uses any more: in peace, unless something is under way."""
         if (watch := self._watch) is not None:
             watch.settle()
-            if not watch.wait_until_idle(0):
+            if not watch.wait_until_idle(0, and_close=True):
                 self.fail(f"rank {self.ranks[0]} has dropped the group, and not closed it")
         with self._lock:
             if self._is_closing:

@@ -87,10 +87,16 @@ class Watch:
                     self._changed.notify_all()
             return not self._is_closed
 
-    def wait_until_idle(self, timeout_s: float) -> bool:
-        """Wait until nothing is under way, or the group has failed; return whether that was so in time."""
+    def wait_until_idle(self, timeout_s: float, *, and_close: bool = False) -> bool:
+        """Wait until nothing is under way, or the group has failed; return whether that was so in time.
+
+        `and_close`: if so, nothing is added from then on.
+        """
         with self._changed:
-            return self._changed.wait_for(lambda: not self._flights or self._is_closed, timeout_s)
+            is_in_time = self._changed.wait_for(lambda: not self._flights or self._is_closed, timeout_s)
+            if is_in_time and and_close:
+                self._close()
+        return is_in_time
 
     def settle(self) -> None:
         """Take what has passed for well."""
@@ -107,22 +113,24 @@ class Watch:
         self.settle()
         with self._changed:
             lost, self._flights = list(self._flights), deque()
-            self._is_closed = True
-            self._changed.notify_all()
-        self._has_ended.set()
+            self._close()
         for each in lost:
             each.doubt.fail(error_of(each.words))
 
     def close(self) -> None:
+        """Add nothing more, and look no more."""
         with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
-        self._has_ended.set()
+            self._close()
 
     def first(self) -> Flight | None:
         """Return the first that is under way."""
         with self._changed:
             return self._flights[0] if self._flights else None
+
+    def _close(self) -> None:
+        self._is_closed = True
+        self._has_ended.set()
+        self._changed.notify_all()
 
     def _look(self) -> None:
         while True:
