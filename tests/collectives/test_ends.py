@@ -195,3 +195,60 @@ def test_a_new_group_has_done_everything_once(monkeypatch):
         pass
     kinds = ["all_reduce", "reduce", "reduce_scatter", "all_gather", "broadcast", "allto_all"]
     assert functions == [kinds]
+
+
+LOST = """
+import threading
+import aiocuda as ac
+from aiocuda import _native
+from aiocuda.collective import Group
+illegal = ac.kernel('extern "C" __global__ void illegal(int* x, unsigned long long at) { x[at] = 1; }', "illegal")
+group = Group.local([0, 1])
+xs = [ac.zeros(4, "int32", device=each).sync() for each in range(2)]
+beside = ac.zeros(4, "int32", device=LOST).sync()
+illegal(beside, 0, grid=1, block=1).sync()
+flag = ac.empty_host(1, "int32").sync()
+flag.numpy()[0] = 0
+hold = lambda stream, _: _native.wait_for_word(LOST, stream.handle, flag.address, 1)
+ac.call(hold, xs[LOST], writes=[xs[LOST]]).submit()
+op = group.all_reduce(xs, out=xs)[0]
+future = op.submit()
+illegal(beside, 1 << 40, grid=1, block=1).submit()
+try:
+    future.sync(20)
+except (ac.errors.CollectiveError, ac.DeviceLostError) as error:
+    print(type(error).__name__)
+finally:
+    flag.numpy()[0] = 1
+while "failed" not in repr(group):
+    threading.Event().wait(0.001)
+try:
+    group.barrier()
+except ac.errors.CollectiveError as error:
+    print(error)
+group.close(20)
+"""
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_device_that_is_lost_ends_what_is_under_way_on_all(in_process, lost):
+    """The others wait for it, and their devices and NCCL see no error."""
+    environment = {"AIOCUDA_DRIVER": "emulated", "AIOCUDA_EMULATED_DEVICES": "2"}
+    done = in_process(LOST.replace("LOST", str(lost)), **environment)
+    kind, error = done.stdout.splitlines()
+    assert kind in ("CollectiveError", "DeviceLostError")
+    assert error.startswith(f"device {lost} was lost"), done
+
+
+def test_a_thread_that_cannot_look_after_calls_any_more_fails_the_group(group, monkeypatch):
+    def refuse() -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(group._members._communicators, "state", refuse)
+    group.all_reduce(arrays(1))[0].submit()
+    while "failed" not in repr(group):
+        threading.Event().wait(0.001)
+    with pytest.raises(
+        CollectiveError, match=r"cannot be looked after any more \(RuntimeError: can't start new thread\)"
+    ):
+        group.barrier()

@@ -205,9 +205,9 @@ class _Way:
                 return f"worker {self._calls.worker} is lost"
             return "the worker could not do its part" if asked.done() and _refusal(asked) is not None else None
 
-        def failed(said: str) -> None:
+        def failed(wrong: str) -> None:
             self._calls.wait_until_lost(_REASON_S)
-            self._drop(link, number, f"NCCL: {said}")
+            self._drop(link, number, wrong)
 
         try:
             link = Link(self.stream, identity, sends=self._is_to_worker, failed=failed, error_of=self._error_of)

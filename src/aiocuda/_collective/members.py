@@ -73,6 +73,8 @@ class Members:
         self.streams: list[Stream] = [Device(each).stream() for each in devices]
         self._handles = [each.handle for each in self.streams]
         self._events = [_native.StreamEvents(each) for each in devices]
+        # Each device has passed its mark, unless it is lost.
+        self._marks = [each.record(handle) for each, handle in zip(self._events, self._handles, strict=True)]
         self.tokens = [zeros(1, "int32", device=each).sync() for each in devices]
         # A graph with calls of the group keeps it. The token must not: the group has the token.
         _native.make_token(self.tokens[0], functools.partial(Members.look_after, weakref.proxy(self)))
@@ -88,8 +90,7 @@ class Members:
         self._others: Others | None = None  # it may fail before it is made
         if place is not None:
             self._others = Others(place, ranks[0], size, devices[0], self.fail, timeout_s)
-        looked = self._others.look if self._others is not None else None
-        self._watch = Watch(self._communicators, self._nccl_has_failed, looked)
+        self._watch = Watch(self._communicators, self._watch_has_found, self._look)
 
     def wait_until_ready(self, deadline: float) -> None:
         """Wait until all ranks have joined and made a first call; `deadline` is a time of `time.monotonic`."""
@@ -139,9 +140,21 @@ class Members:
             )
         return f"NCCL has not connected the {self.size} ranks within {self._timeout_s:g} s, which have all joined"
 
-    def _nccl_has_failed(self, said: str) -> None:
+    def _look(self) -> str | None:
+        """On the watch's thread: tell the others what is called; return in words if a device is lost.
+
+        Such a device never does its part, so what is under way does not end on any rank.
+        """
+        if self._others is not None:
+            self._others.look()
+        for events, mark in zip(self._events, self._marks, strict=True):
+            if events.has_passed(mark) is None:
+                return f"device {events.device} was lost"
+        return None
+
+    def _watch_has_found(self, wrong: str) -> None:
         self._wait_for_reason()
-        self.fail(f"NCCL: {said}")
+        self.fail(wrong if self.is_local else f"rank {self.ranks[0]}: {wrong}")
 
     def _wait_for_reason(self) -> None:
         # If another rank has failed, NCCL says only that there was an error, and that rank says which on the channel.

@@ -58,16 +58,16 @@ class Watch:
     Parameters
     ----------
     failed
-        Called once, on the thread, with what NCCL says is wrong.
+        Called once, on the thread, with what is wrong.
     looked
-        Called on the thread at each look; None: nothing is.
+        Called on the thread at each look; returns in words what is wrong, or None.
     """
 
     def __init__(
         self,
         communicators: Communicators,
         failed: Callable[[str], object],
-        looked: Callable[[], object] | None = None,
+        looked: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._communicators = communicators
         self._failed = failed
@@ -139,10 +139,17 @@ class Watch:
                     self._changed.wait()
                 if self._is_closed:
                     return
-            if state := self._communicators.state():
-                self._failed(state)
+            if wrong := self._what_is_wrong():
+                self._failed(wrong)
                 return
-            self.settle()
-            if self._looked is not None:
-                self._looked()
             self._has_ended.wait(_BETWEEN_LOOKS_S)  # who adds a call does not wake it
+
+    def _what_is_wrong(self) -> str | None:
+        """Take what has passed for well, and return in words why the rest never will; None: it may."""
+        try:
+            if state := self._communicators.state():
+                return f"NCCL: {state}"
+            self.settle()
+            return self._looked()
+        except Exception as error:  # noqa: BLE001 - nobody would look any more, and who waits would wait for ever
+            return f"what is under way cannot be looked after any more ({type(error).__name__}: {error})"
