@@ -440,6 +440,39 @@ def test_an_id_has_all_that_its_place_has(place):
     assert identity == IDENTITY
 
 
+def test_a_hub_that_cannot_take_a_connection_now_takes_it_later(opened, monkeypatch):
+    """As where the process has as many files open as it may."""
+    has_refused, refuses = threading.Event(), threading.Event()
+    real = opened._listener
+
+    class Listener:
+        def accept(self) -> Any:
+            if refuses.is_set():
+                has_refused.set()
+                raise OSError(24, "Too many open files")
+            return real.accept()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+    refuses.set()
+    monkeypatch.setattr(opened, "_listener", Listener())
+    first = Rank(opened.place, 0)  # behind which the hub asks the one that refuses
+    assert has_refused.wait(TIMEOUT_S)
+    refuses.clear()
+    Rank(opened.place, 1).line.close()
+    first.line.close()
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
+def test_a_hub_may_have_an_address_of_ipv6():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no address of IPv6")
+    Rank(hub.open_hub("::1", NEVER_S), 0).line.close()
+
+
 @pytest.mark.parametrize("cut", [1, 127, 128])
 def test_an_id_that_was_cut_says_how_long_it_is_and_should_be(place, cut):
     whole = place.to_id(IDENTITY)

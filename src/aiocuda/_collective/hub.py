@@ -27,6 +27,7 @@ from aiocuda.errors import ArgumentValueError
 __all__ = ["Hub", "has_hub", "open_hub", "wait_until_told"]
 
 _SECRET_BYTES: Final = 16
+_TRIES_AGAIN_S: Final = 0.05
 _REFUSED_S: Final = 10.0  # in which one that may not join reads why
 
 _hubs: set[Hub] = set()  # of the ids that this process has made
@@ -47,8 +48,10 @@ class Hub:
 
     def __init__(self, host: str, answers_within_s: float) -> None:
         try:
-            self._listener = socket.create_server((host, 0))
-        except OSError as error:
+            host.encode("idna")  # sockets make a TypeError of what is none
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            self._listener = socket.create_server((host, 0), family=family)
+        except (OSError, UnicodeError) as error:
             raise ArgumentValueError(
                 f"host is an address of this machine at which all ranks reach it; {shown(host)} is none ({error})"
             ) from error
@@ -80,11 +83,15 @@ class Hub:
             self.look()
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
+        while True:
+            try:
                 connection, _ = self._listener.accept()
-                keep_from_children(connection)
-                threading.Thread(target=self._serve, args=(connection,), name="aiocuda-rank", daemon=True).start()
+            except OSError:  # the hub has ended; or there is no room for one more file now, or who came is gone again
+                if self._is_over.wait(_TRIES_AGAIN_S):
+                    return
+                continue
+            keep_from_children(connection)
+            threading.Thread(target=self._serve, args=(connection,), name="aiocuda-rank", daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
         reader = Reader(connection)
