@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import aiocuda as ac
+from aiocuda import _native
 from aiocuda._collective import order
 from aiocuda._collective.watch import Watch
 from aiocuda._driver import nccl
@@ -93,6 +94,23 @@ def test_a_call_that_a_close_overtakes_is_refused(monkeypatch):
         group.all_reduce(ac.ones(3)).sync(TIMEOUT_S)
     closes.join(TIMEOUT_S)
     assert not closes.is_alive()
+
+
+@pytest.mark.parametrize("build", [lambda group: group.all_reduce([ac.ones(1)]), lambda group: group.barrier()])
+@pytest.mark.parametrize(("end", "error"), [("close", ac.ClosedError), ("abort", CollectiveError)])
+def test_a_call_that_is_being_built_when_its_group_ends_names_the_group(monkeypatch, build, end, error):
+    group, make = Group.local([0]), _native.collective_op
+
+    def overtaken(*given: Any) -> Any:
+        made = make(*given)
+        ends = threading.Thread(target=lambda: (getattr(group, end)(), group.close()))
+        ends.start()
+        ends.join(TIMEOUT_S)
+        return made
+
+    monkeypatch.setattr(_native, "collective_op", overtaken)
+    with pytest.raises(error, match="the group was closed" if end == "close" else "rank 0 aborted the group"):
+        build(group)
 
 
 def test_an_abort_does_not_wait_long_for_nccl(group, monkeypatch):

@@ -22,7 +22,7 @@ from aiocuda._values.given import between
 from aiocuda._verbs.create import empty
 from aiocuda._verbs.likeness import empty_like
 from aiocuda._verbs.tensors import as_array
-from aiocuda.errors import ArgumentTypeError, ArgumentValueError
+from aiocuda.errors import ArgumentTypeError, ArgumentValueError, ClosedError
 
 __all__ = ["Builder"]
 
@@ -165,7 +165,11 @@ class Builder:
             promise = self._members.promise(call, _place_of(made))
             return made
 
-        return cast("DeviceOp[Any]", chained(build, self._members))
+        try:
+            return cast("DeviceOp[Any]", chained(build, self._members))
+        except ClosedError:  # of the stream, which another thread has closed with the group
+            self._members.require_usable()
+            raise
 
 
 def _place_of(op: Any) -> str:
