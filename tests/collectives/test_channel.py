@@ -473,6 +473,30 @@ def test_a_hub_may_have_an_address_of_ipv6():
     Rank(hub.open_hub("::1", NEVER_S), 0).line.close()
 
 
+BROKEN = """
+import signal, socket
+from aiocuda._collective import hub, meeting, outbox
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+ours, theirs = socket.socketpair()
+theirs.close()
+"""
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        "box = outbox.Outbox(ours); box.put(b'x')",
+        "box = outbox.Outbox(ours); box._waiting += b'x'; box._is_sending = True; box._send()",
+        "hub._refuse(ours, meeting.Reader(ours), 'no')",
+    ],
+    ids=["at once", "by a thread", "no"],
+)
+def test_who_is_gone_does_not_end_a_program_that_takes_the_default_of_broken_pipes(says):
+    program = [sys.executable, "-c", BROKEN + says + "\nprint('end')"]
+    ended = subprocess.run(program, check=False, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (0, "end\n"), ended
+
+
 @pytest.mark.parametrize("cut", [1, 127, 128])
 def test_an_id_that_was_cut_says_how_long_it_is_and_should_be(place, cut):
     whole = place.to_id(IDENTITY)

@@ -19,7 +19,7 @@ from typing import Final
 from aiocuda._collective.board import BoardFile
 from aiocuda._collective.coordinator import Answer, Coordinator
 from aiocuda._collective.meeting import JOINED, Place, Reader, encoded, lines_of
-from aiocuda._collective.outbox import Outbox, keep_from_children
+from aiocuda._collective.outbox import NO_SIGNAL, Outbox, keep_from_children
 from aiocuda._collective.silence import BEAT, Silence, between_looks_s
 from aiocuda._values.given import shown
 from aiocuda.errors import ArgumentValueError
@@ -178,7 +178,7 @@ class Hub:
 def _refuse(connection: socket.socket, reader: Reader, reason: str) -> None:
     with contextlib.suppress(OSError), connection:
         connection.settimeout(_REFUSED_S)
-        connection.sendall(lines_of([encoded(["ended", reason, ""])]))
+        connection.sendall(lines_of([encoded(["ended", reason, ""])]), NO_SIGNAL)
         connection.shutdown(socket.SHUT_WR)
         while reader.next() is not None:  # a connection that is closed with words in it takes back what it was sent
             pass

@@ -14,7 +14,10 @@ import threading
 import weakref
 from typing import Final
 
-__all__ = ["Outbox", "keep_from_children"]
+__all__ = ["NO_SIGNAL", "Outbox", "keep_from_children"]
+
+# Python ignores SIGPIPE, but tools in pipelines take the default back. Then a rank that is gone would end this one.
+NO_SIGNAL: Final = socket.MSG_NOSIGNAL
 
 _MOST_BYTES: Final = 64 << 20  # that wait
 _PIECE_BYTES: Final = 1 << 16
@@ -74,7 +77,7 @@ class Outbox:
 
     def _send_now(self, content: bytes) -> int:
         try:
-            return self._connection.send(content, socket.MSG_DONTWAIT)
+            return self._connection.send(content, socket.MSG_DONTWAIT | NO_SIGNAL)
         except BlockingIOError:
             return 0
         except OSError:  # the other end is gone, which its reader tells
@@ -90,7 +93,7 @@ class Outbox:
                     self._changed.notify_all()
                     return
             try:
-                self._connection.sendall(piece)
+                self._connection.sendall(piece, NO_SIGNAL)
             except OSError:
                 with self._changed:
                     self._break()
