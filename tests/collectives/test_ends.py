@@ -113,6 +113,14 @@ def test_a_call_that_is_being_built_when_its_group_ends_names_the_group(monkeypa
         build(group)
 
 
+def test_what_has_ended_is_not_waited_for(group):
+    xs = arrays(1)
+    graph = ac.zip(*group.all_reduce(xs, out=xs)).graph()
+    for each in (lambda: group.all_reduce(xs)[0], graph.launch, group.barrier):
+        each().sync(TIMEOUT_S)
+        assert group.waits_for() == ""
+
+
 def test_an_abort_does_not_wait_long_for_nccl(group, monkeypatch):
     """NCCL may wait for a stream whose work waits for the thread that aborts."""
     may_end = threading.Event()

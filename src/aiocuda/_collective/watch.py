@@ -124,6 +124,7 @@ class Watch:
 
     def first(self) -> Flight | None:
         """Return the first that is under way."""
+        self.settle()
         with self._changed:
             return self._flights[0] if self._flights else None
 
