@@ -234,6 +234,8 @@ class Members:
             destroy(self._communicators)
         else:
             self._abort_ranks()
+        for events, mark in zip(self._events, self._marks, strict=True):
+            events.put_back(mark)
         for stream in self.streams:
             stream.close()
 

@@ -45,6 +45,11 @@ class Flight:
         """Note that it is what a stream holds at its end, by the handle."""
         self.event = self.events.record(stream)
 
+    def put_back(self) -> None:
+        """Have its event used for others."""
+        if self.event is not None:
+            self.events.put_back(self.event)
+
     def has_ended(self) -> bool:
         """Whether the device has passed it, or nothing was submitted."""
         if self.event is None:
@@ -103,8 +108,7 @@ class Watch:
         with self._changed:
             while self._flights and (first := self._flights[0]).has_ended():
                 self._flights.popleft()
-                if first.event is not None:
-                    first.events.put_back(first.event)
+                first.put_back()
                 first.doubt.end()
             self._changed.notify_all()
 
@@ -116,6 +120,7 @@ class Watch:
             self._close()
         for each in lost:
             each.doubt.fail(error_of(each.words))
+            each.put_back()
 
     def close(self) -> None:
         """Add nothing more, and look no more."""
