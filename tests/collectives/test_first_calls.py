@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -83,6 +84,56 @@ def test_an_abort_frees_a_launch_that_nccl_holds(ranks):
     assert not launches.is_alive()
     assert raised
     assert ranks[0].state() == "the communicators were aborted"
+
+
+@pytest.mark.parametrize("name", ["comm_init_rank_scalable", "comm_split"])
+def test_a_signal_loses_no_communicator_that_nccl_makes(monkeypatch, name):
+    """Python handles a signal behind the call that it came in, so before what the call has returned is noted."""
+    bindings = nccl._bindings()
+    make, abort = getattr(bindings, name), bindings.comm_abort
+    made: list[Any] = []
+    is_aborted = threading.Event()
+
+    def interrupted(*given: Any) -> Any:
+        made.append(make(*given))
+        signal.raise_signal(signal.SIGINT)
+        return made[-1]
+
+    def noted(communicator: Any) -> None:
+        abort(communicator)
+        if communicator is made[0]:
+            is_aborted.set()
+
+    monkeypatch.setattr(bindings, name, interrupted)
+    monkeypatch.setattr(bindings, "comm_abort", noted)
+    with pytest.raises(KeyboardInterrupt):
+        Group.local([0])
+    assert is_aborted.wait(TIMEOUT_S)  # by a thread
+    monkeypatch.undo()
+    Group.local([0]).close()
+
+
+@pytest.mark.parametrize("at", ["group_start", "all_reduce"])
+def test_a_signal_leaves_no_group_of_nccls_open(monkeypatch, at):
+    """It would swallow all later calls of the thread."""
+    bindings = nccl._bindings()
+    call, end = getattr(bindings, at), bindings.group_end
+    ends: list[None] = []
+
+    def interrupted(*given: Any) -> None:
+        call(*given)
+        signal.raise_signal(signal.SIGINT)
+
+    group = Group.local([0])
+    monkeypatch.setattr(bindings, at, interrupted)
+    monkeypatch.setattr(bindings, "group_end", lambda: ends.append(end()))
+    with pytest.raises((KeyboardInterrupt, ac.OperationInterruptedError)):
+        group.all_reduce([ac.ones(3)])[0].sync(TIMEOUT_S)
+    assert ends == [None]
+    monkeypatch.undo()
+    group.close()
+    with Group.local([0]) as other:
+        assert ac.to_host(other.all_reduce([ac.ones(3)])[0]).sync(TIMEOUT_S).tolist() == [1.0] * 3
 
 
 def test_a_group_takes_no_stack_from_kernels():

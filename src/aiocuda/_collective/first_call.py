@@ -1,6 +1,7 @@
-"""The first call between ranks: NCCL connects them for it, and keeps the caller until all of them have come.
+"""How ranks join, and their first call: NCCL connects them for it, and keeps the caller until all of them have come.
 
 Always true: NCCL does not keep the thread that waits for the call. So that one can give up, and a signal reaches it.
+None reaches the thread that is in NCCL.
 """
 
 from __future__ import annotations

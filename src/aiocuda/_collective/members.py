@@ -104,13 +104,16 @@ class Members:
             if self._others is not None:
                 self._others.wait_until_joined(self._timeout_s)
                 self._raise_failure()
-            self._communicators.join(self._identity, give_up)
-            call_while(self._connect, give_up)
+            call_while(functools.partial(self._join, give_up), give_up)
         except CollectiveError as error:
             self._wait_for_reason()
             if self._error is None:
                 raise
             raise CollectiveError(*self._error.args) from error
+
+    def _join(self, give_up: Callable[[], str | None]) -> None:
+        self._communicators.join(self._identity, give_up)
+        self._connect()
 
     def _connect(self) -> None:
         """Make one small call of each kind, and wait until it has ended.

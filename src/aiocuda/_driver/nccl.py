@@ -145,6 +145,9 @@ class Communicators:
     def join(self, identity: bytes, give_up: Callable[[], str | None]) -> None:
         """Connect them with all other ranks, and wait until these have joined, too; then there can be launches.
 
+        Not to be called by the main thread: a signal could come between NCCL's making of a communicator and its note
+        here, and then NCCL would write a handle into memory that is gone, and nobody would abort it.
+
         Parameters
         ----------
         identity
@@ -167,15 +170,23 @@ class Communicators:
         bindings = _bindings()
         config = self._config(blocking=False)
         given = bytearray(identity)  # the binding takes no bytes
-        with self._beginning(), _in_words(self._roots), _group(bindings):
+
+        def make_roots() -> None:
             for device, rank in zip(self._devices, self._ranks, strict=True):
                 with runtime.context_of(device):
                     self._roots.append(bindings.comm_init_rank_scalable(self._size, rank, 1, given, config.ptr))
+
+        with self._beginning(), _in_words(self._roots):
+            _in_group(bindings, make_roots)
         self._wait_for_roots(give_up)
-        config = self._config(blocking=True)
-        with self._beginning(), _in_words(self._roots), _group(bindings):
+        config_of_children = self._config(blocking=True)
+
+        def split_off() -> None:
             for root, rank in zip(self._roots, self._ranks, strict=True):
-                self._children.append(bindings.comm_split(root, 0, rank, config.ptr))
+                self._children.append(bindings.comm_split(root, 0, rank, config_of_children.ptr))
+
+        with self._beginning(), _in_words(self._roots):
+            _in_group(bindings, split_off)
         self._wait_for_roots(give_up)
 
     def keep(self, arrays: object) -> None:
@@ -202,15 +213,19 @@ class Communicators:
             NCCL refuses a call, or the ranks were aborted.
         """
         bindings = _bindings()
+
+        def make() -> None:
+            for communicator, stream, of_one in zip(self._children, streams, calls, strict=True):
+                for call in of_one:
+                    addresses = [each for each in (call.send, call.receive) if each is not None]
+                    function = getattr(bindings, call.function)
+                    function(*addresses, call.count, call.dtype, *call.more, communicator, stream)
+
         with _native.RelaxedCaptures(), self._launching:
             if self._is_over:
                 raise CollectiveError(_ABORTED)
-            with _in_words(self._children), _group(bindings):
-                for communicator, stream, of_one in zip(self._children, streams, calls, strict=True):
-                    for call in of_one:
-                        addresses = [each for each in (call.send, call.receive) if each is not None]
-                        function = getattr(bindings, call.function)
-                        function(*addresses, call.count, call.dtype, *call.more, communicator, stream)
+            with _in_words(self._children):
+                _in_group(bindings, make)
 
     def abort(self) -> None:
         """Have NCCL end what is under way, and let go of the ranks. *Blocks*: maybe for as long as a device is held."""
@@ -307,11 +322,15 @@ def _in_words(communicators: Sequence[Any]) -> Iterator[None]:
         raise CollectiveError(f"NCCL: {said or error}") from error
 
 
-@contextlib.contextmanager
-def _group(bindings: Any) -> Iterator[None]:
-    bindings.group_start()
+def _in_group(bindings: Any, make: Callable[[], object]) -> None:
+    """Make calls in one group of NCCL's, of this thread.
+
+    It is ended whenever a signal comes: Python handles that behind a call, and so within the `try`. A context manager's
+    own functions could be interrupted. A group that stays open would swallow all later calls of the thread.
+    """
     try:
-        yield
+        bindings.group_start()
+        make()
     finally:
         bindings.group_end()
 
