@@ -79,3 +79,38 @@ def test_a_group_whose_cluster_has_ended_is_closed_without_an_error(run, left: L
         await left.group.close()
 
     run(main)
+
+
+def test_a_call_that_is_cancelled_as_the_block_ends_starts_no_ray(run_once, start_alone: Callable[..., Any]):
+    """Most of Ray's functions start one where there is none."""
+    import ray
+
+    async def main() -> None:
+        async with anyio.create_task_group() as group:
+            async with start_alone(workers=1) as cluster:
+                group.start_soon(cluster[0].run, signal.pause)
+                while "pause" not in repr(cluster[0]):
+                    await anyio.lowlevel.checkpoint()
+            group.cancel_scope.cancel()
+
+    run_once(main)
+    assert not ray.is_initialized()
+
+
+def test_a_cluster_whose_ray_the_program_has_ended_says_so_and_starts_none(run_once, start_alone: Callable[..., Any]):
+    import ray
+
+    async def main() -> None:
+        async with start_alone(workers=1) as cluster:
+            ray.shutdown()
+            with anyio.fail_after(5):
+                with pytest.raises(ac.AiocudaError, match="has ended"):  # Ray, or the worker's process with it
+                    await cluster[0].run(len, "a")
+                while not cluster[0].lost:
+                    await anyio.lowlevel.checkpoint()
+                with pytest.raises(ac.errors.ClusterError, match="Ray has ended in this process"):
+                    await cluster.restart(0)
+        assert not ray.is_initialized()
+
+    run_once(main)
+    assert not ray.is_initialized()

@@ -63,6 +63,7 @@ class WorkerProcess:
         self._abandoned: deque[str] = deque()
         self._ping: Any = None
         self._pinged = 0.0
+        self._host = ray.node_id()  # Ray may have ended before the process
         self._ending = threading.Lock()
         self._is_ended = False
 
@@ -83,7 +84,7 @@ class WorkerProcess:
                 self.facts = done.result()  # also if nobody waits any more: they tell how the process is ended
                 self.calls.settle(future, None, None)
 
-        ray.future_of(self.actor.facts.remote()).add_done_callback(came)
+        ray.future_of(ray.ask(self.actor, "facts")).add_done_callback(came)
         await wait_for(future)
 
     # Calls.
@@ -91,7 +92,7 @@ class WorkerProcess:
     def ask(self, request: Request, doing: str) -> tuple[Any, Any]:
         """Have the process do something; return Ray's reference, and the future of a `Reply`."""
         future = self.calls.add(doing)
-        reference = self.actor.call.remote(encoded(request))
+        reference = ray.ask(self.actor, "call", encoded(request))
         ray.future_of(reference).add_done_callback(lambda done: self._came(future, done, doing))
         return reference, future
 
@@ -115,7 +116,7 @@ class WorkerProcess:
             else:
                 self._fail(future, error, doing)
 
-        ray.future_of(getattr(self.actor, method).remote(what)).add_done_callback(came)
+        ray.future_of(ray.ask(self.actor, method, what)).add_done_callback(came)
         return future
 
     def _came(self, future: Any, done: Any, doing: str) -> None:
@@ -160,7 +161,7 @@ class WorkerProcess:
         abandoned = [self._abandoned.popleft() for _ in range(len(self._abandoned))]
         deleted = [self.deleted.popleft() for _ in range(len(self.deleted))]
         self._pinged = time.monotonic()
-        self._ping = ray.future_of(self.actor.ping.remote(self.leases.take_closed(), abandoned, deleted))
+        self._ping = ray.future_of(ray.ask(self.actor, "ping", self.leases.take_closed(), abandoned, deleted))
 
     def lose(self, reason: str) -> None:
         """End all calls with an error; the first reason is the one that is told. The watch ends the process.
@@ -186,7 +187,7 @@ class WorkerProcess:
             ray.kill(self.actor)
         # A process that was stopped does not hear Ray, and would keep its device.
         facts = self.facts
-        if facts is not None and facts.host == ray.node_id() and began(facts.process_id) == facts.began:
+        if facts is not None and facts.host == self._host and began(facts.process_id) == facts.began:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(facts.process_id, signal.SIGKILL)
         self.links.end(self.calls.lost)

@@ -1,6 +1,7 @@
 """Ray, as clusters use it; the only importer of that.
 
-Always true: Ray is imported once somebody needs it.
+Always true: Ray is imported once somebody needs it. Most of Ray's functions start a Ray where there is none. So they
+are called only while there is one: else it would come after the end of a cluster, and stay.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from aiocuda._cluster.reaching import address_of, until_somebody_answers
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, ClusterError, MissingPackageError
 
 __all__ = [
-    "Actor", "cancel", "dumps", "future_of", "gpus_of_this_process", "has_node", "is_cancelled", "is_gone",
+    "Actor", "ask", "cancel", "dumps", "future_of", "gpus_of_this_process", "has_node", "is_cancelled", "is_gone",
     "is_unreached", "kill", "node_address", "node_id", "require", "reserve", "sent", "start", "start_actor", "stop",
     "unreserve", "wait_for_room",
 ]  # fmt: skip
@@ -100,9 +101,23 @@ def stop() -> None:
     require().shutdown()
 
 
+def _connected() -> Any:
+    """Return the module, while this process uses a Ray.
+
+    Raises
+    ------
+    ClusterError
+        It does not: the cluster that started Ray, or the program, has ended it.
+    """
+    ray = require()
+    if not ray.is_initialized():
+        raise ClusterError("Ray has ended in this process, and its clusters with it; start a new one")
+    return ray
+
+
 def reserve(workers: int, gpus: int) -> Any:
     """Ask for the devices of all workers; return the placement group, which may still wait for them."""
-    require()
+    _connected()
     from ray.util.placement_group import placement_group
 
     return placement_group([{"GPU": gpus}] * workers, strategy="PACK")
@@ -116,7 +131,7 @@ def wait_for_room(group: Any, workers: int, gpus: int, timeout_s: float) -> None
     ClusterError
         There are not so many that are free.
     """
-    ray = require()
+    ray = _connected()
     if not group.wait(timeout_s):
         there, free = (found.get("GPU", 0) for found in (ray.cluster_resources(), ray.available_resources()))
         raise ClusterError(
@@ -127,7 +142,7 @@ def wait_for_room(group: Any, workers: int, gpus: int, timeout_s: float) -> None
 
 def has_node(group: Any, bundle: int) -> bool:
     """Whether there is a node for a place that was reserved. *Blocks*: until Ray's head has answered."""
-    ray = require()
+    ray = _connected()
     from ray.util import placement_group_table
 
     node = placement_group_table(group)["bundles_to_node_id"].get(bundle)
@@ -135,14 +150,15 @@ def has_node(group: Any, bundle: int) -> bool:
 
 
 def unreserve(group: Any) -> None:
-    from ray.util.placement_group import remove_placement_group
+    if require().is_initialized():
+        from ray.util.placement_group import remove_placement_group
 
-    remove_placement_group(group)
+        remove_placement_group(group)
 
 
 def start_actor(cls: type, group: Any, bundle: int, gpus: int, arguments: Sequence[Any]) -> Actor:
     """Have a process started with an object of a class, in a place that was reserved."""
-    ray = require()
+    ray = _connected()
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     placed = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
@@ -151,8 +167,15 @@ def start_actor(cls: type, group: Any, bundle: int, gpus: int, arguments: Sequen
 
 
 def kill(actor: Actor) -> None:
-    """Have an actor's process ended. Asks for it, and does not wait."""
-    require().kill(actor)
+    """Have an actor's process ended, if Ray has not ended it. Asks for it, and does not wait."""
+    if (ray := require()).is_initialized():
+        ray.kill(actor)
+
+
+def ask(actor: Actor, method: str, *given: Any) -> Any:
+    """Have a method of an actor called; return Ray's reference to the result."""
+    _connected()
+    return getattr(actor, method).remote(*given)
 
 
 def future_of(reference: Any) -> concurrent.futures.Future[Any]:
@@ -162,8 +185,9 @@ def future_of(reference: Any) -> concurrent.futures.Future[Any]:
 
 
 def cancel(reference: Any) -> None:
-    """Have the task of a call cancelled, if it has not ended."""
-    require().cancel(reference)
+    """Have the task of a call cancelled, if it has not ended, nor Ray."""
+    if (ray := require()).is_initialized():
+        ray.cancel(reference)
 
 
 def is_gone(error: BaseException) -> bool:
@@ -188,7 +212,7 @@ def gpus_of_this_process() -> list[int]:
 
 def node_id() -> str:
     """Return which of Ray's nodes this process runs on."""
-    return str(require().get_runtime_context().get_node_id())
+    return str(_connected().get_runtime_context().get_node_id())
 
 
 def node_address() -> str:
