@@ -62,6 +62,35 @@ class Unpicklable(Exception):
         self.lock = threading.Lock()
 
 
+class NotMadeAgain(Exception):
+    """It can be pickled, and what comes of that is an error: a class wants other arguments than it hands on."""
+
+    def __init__(self, code: int, place: str) -> None:
+        super().__init__(f"{code} at {place}")
+
+
+class BecomesText(Exception):
+    def __reduce__(self) -> Any:
+        return str, ("no exception",)
+
+
+class WithoutWords(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("it has none")
+
+    def __reduce__(self) -> Any:
+        raise RuntimeError("nor this")
+
+
+def of_a_module_that_only_the_worker_has() -> None:
+    import sys
+    import types
+
+    module = sys.modules["only there"] = types.ModuleType("only there")
+    module.Here = type("Here", (Exception,), {"__module__": "only there"})
+    raise module.Here("boom")
+
+
 def test_each_worker_is_a_process_with_one_device_of_its_own(run, cluster: Cluster):
     found = run(cluster.run, place)
     assert len({process for process, _ in found} | {os.getpid()}) == 3
@@ -149,6 +178,49 @@ def test_an_exception_that_cannot_come_is_told_in_words(run, cluster: Cluster, e
         assert await cluster[0].run(doubled, 1) == 2  # the worker goes on
 
     run(main)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "words"),
+    [
+        (NotMadeAgain, (7, "x"), "NotMadeAgain: 7 at x"),
+        (BecomesText, ("x",), "BecomesText: x"),
+        (WithoutWords, (), "WithoutWords"),
+    ],
+)
+def test_an_exception_that_cannot_be_made_again_is_told_in_words(
+    run_once, cluster: Cluster, kind: type[Exception], given: tuple[Any, ...], words: str
+):
+    def fails(*args: Any) -> None:
+        raise kind(*args)
+
+    async def main() -> None:
+        with pytest.raises(ac.errors.RemoteError, match=rf"failed on worker 0: {words}\n") as caught:
+            await cluster[0].run(fails, *given)
+        assert "raise kind(*args)" in caught.value.traceback
+
+    run_once(main)
+
+
+def test_an_exception_whose_class_is_not_here_is_told_in_words(run_once, cluster: Cluster):
+    async def main() -> None:
+        with pytest.raises(ac.errors.RemoteError, match="failed on worker 1: Here: boom") as caught:
+            await cluster[1].run(of_a_module_that_only_the_worker_has)
+        assert "raise module.Here" in caught.value.traceback
+
+    run_once(main)
+
+
+def test_an_exception_comes_with_its_host_data(run_once, cluster: Cluster):
+    def fails() -> None:
+        raise ValueError(np.arange(1000))
+
+    async def main() -> None:
+        with pytest.raises(ValueError, match="999") as caught:
+            await cluster[0].run(fails)
+        assert caught.value.args[0].tolist() == list(range(1000))
+
+    run_once(main)
 
 
 def test_what_cannot_be_pickled_is_refused_and_nothing_is_lost(run, cluster: Cluster):

@@ -20,9 +20,9 @@ from aiocuda._cluster.reaching import address_of, until_somebody_answers
 from aiocuda.errors import ArgumentTypeError, ArgumentValueError, ClusterError, MissingPackageError
 
 __all__ = [
-    "Actor", "ask", "cancel", "dumps", "future_of", "gpus_of_this_process", "has_node", "is_cancelled", "is_gone",
-    "is_unreached", "kill", "node_address", "node_id", "require", "reserve", "sent", "start", "start_actor", "stop",
-    "unreserve", "wait_for_room",
+    "Actor", "ask", "cancel", "dumps", "dumps_in_one", "future_of", "gpus_of_this_process", "has_node", "is_cancelled",
+    "is_gone", "is_unreached", "kill", "node_address", "node_id", "require", "reserve", "sent", "start", "start_actor",
+    "stop", "unreserve", "wait_for_room",
 ]  # fmt: skip
 
 _INSTALL: Final = 'pip install "aiocuda[ray]"'
@@ -248,6 +248,14 @@ def dumps(value: Any, reduce: Callable[[Any], Any], what: str) -> tuple[bytes, l
     return file.getvalue(), buffers
 
 
+def dumps_in_one(value: Any) -> bytes:
+    """Pickle a value, functions and classes by value where they cannot be imported, with all of its data."""
+    require()
+    from ray import cloudpickle
+
+    return bytes(cloudpickle.dumps(value))
+
+
 def sent(function: Any) -> Any:
     """Return a function as it is sent, if it can be pickled once for all calls; else the function."""
     return _functions().sent(function) or function
@@ -269,7 +277,7 @@ def _functions() -> Any:
     require()
     from ray import cloudpickle
 
-    return Functions(cloudpickle.dumps, cloudpickle.list_registry_pickle_by_value)
+    return Functions(dumps_in_one, cloudpickle.list_registry_pickle_by_value)
 
 
 @functools.cache
