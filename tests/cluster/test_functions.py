@@ -160,6 +160,27 @@ def test_what_is_no_built_in_type_is_shown_to_the_reducer_wherever_it_is(value: 
     assert pickle.loads(pickled) == value
 
 
+def holds_itself() -> Any:
+    made: dict[str, Any] = {}
+    made["again"] = made
+    return made
+
+
+def holds_one_thing_often() -> Any:
+    made: dict[int, Any] = {}
+    for _ in range(40):
+        made = dict.fromkeys(range(16), made)
+    return made
+
+
+@pytest.mark.parametrize("make", [holds_itself, holds_one_thing_often])
+def test_what_has_no_end_or_a_late_one_is_pickled_as_ever(make: Any):
+    pytest.importorskip("ray")
+    pickled, _ = dumps(make(), lambda _: NotImplemented, "a value")
+    made = pickle.loads(pickled)
+    assert made["again"] is made if make is holds_itself else made[0] is made[15]
+
+
 def test_calls_of_one_function_see_what_changed_here_and_nothing_of_each_other(run, cluster: Cluster, monkeypatch):
     async def main() -> None:
         worker = cluster[0]

@@ -10,6 +10,7 @@ import concurrent.futures
 import functools
 import inspect
 import io
+import itertools
 import logging
 import pickle
 from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ __all__ = [
 _INSTALL: Final = 'pip install "aiocuda[ray]"'
 _PLAIN: Final = frozenset({type(None), bool, int, float, str, Sent})
 _MOST_PLAIN: Final = 16
+_MOST_DEEP: Final = 3  # a call, its arguments, and a tuple or dictionary among them
 
 Actor = Any
 """A handle of an actor."""
@@ -261,14 +263,18 @@ def sent(function: Any) -> Any:
     return _functions().sent(function) or function
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether a value is small and of built-in types, so that the reducer need not see it."""
+def _is_plain(value: Any, depth: int = _MOST_DEEP) -> bool:
+    """Whether a value is small and of built-in types, so that the reducer need not see it.
+
+    What holds itself, or the same thing often, has no end here, or a late one. So this looks so deep at most.
+    """
     kind = type(value)
-    if kind is tuple:
-        return len(value) <= _MOST_PLAIN and all(map(_is_plain, value))
-    if kind is dict:
-        return len(value) <= _MOST_PLAIN and all(map(_is_plain, value)) and all(map(_is_plain, value.values()))
-    return kind in _PLAIN
+    if kind in _PLAIN:
+        return True
+    if depth == 0 or (kind is not tuple and kind is not dict) or len(value) > _MOST_PLAIN:
+        return False
+    deeper = itertools.repeat(depth - 1)
+    return all(map(_is_plain, value, deeper)) and (kind is tuple or all(map(_is_plain, value.values(), deeper)))
 
 
 @functools.cache
