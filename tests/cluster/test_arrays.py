@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +15,8 @@ import pytest
 import aiocuda as ac
 from aiocuda._cluster import ray
 from aiocuda._cluster.actor import facts_of_this_process
-from aiocuda._cluster.messages import Facts, Lent, Parcel, Reply, Request, Sent, decoded, encoded, way_of
+from aiocuda._cluster.leases import Leases
+from aiocuda._cluster.messages import Carried, Facts, Lent, Parcel, Reply, Request, Sent, decoded, encoded, way_of
 from aiocuda._cluster.parcels import pack
 from aiocuda._driver import nccl, runtime
 from aiocuda.cluster import Cluster, Worker
@@ -228,6 +231,30 @@ def test_an_array_that_was_moved_is_refused_and_nothing_stays_lent(run_once, clu
         assert worker._process.leases.lent_count == 0
 
     run_once(main)
+
+
+class Meeting(deque[Any]):
+    """Once one thread has seen that there is something, another one asks, too."""
+
+    def __init__(self, ask: Callable[[], object]) -> None:
+        super().__init__()
+        self._other: threading.Thread | None = threading.Thread(target=ask)
+
+    def __len__(self) -> int:
+        found, other, self._other = super().__len__(), self._other, None
+        if other is not None:
+            other.start()
+            other.join(0.2)  # it ends, or waits for the first one
+        return found
+
+
+def test_each_lease_that_has_ended_is_told_once_whichever_threads_ask():
+    """The thread that watches asks, and each thread that calls."""
+    leases, told = Leases(), []
+    leases._closed = Meeting(lambda: told.extend(leases.take_closed()))
+    leases.discard([Carried(("a call", 0), (1,), "int8", b"a")])
+    told.extend(leases.take_closed())
+    assert told == [("a call", 0)]
 
 
 def test_loops_of_several_threads_ask_at_the_same_time(cluster: Cluster):

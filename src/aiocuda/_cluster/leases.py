@@ -1,11 +1,13 @@
 """Arrays that are kept for another process, and those of other processes that this one has opened.
 
 Always true: an array that was lent is kept until the other process has passed it, or is gone. Each lease that ends here
-is told once. An array that has come for a call is kept until the call takes it, ends, or is given up.
+is told once, whichever thread asks. An array that has come for a call is kept until the call takes it, ends, or is
+given up.
 """
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
@@ -36,6 +38,7 @@ class Leases:
         self._lent: dict[Lease, Any] = {}
         self._arrived: dict[Lease, DeviceArray] = {}
         self._closed: deque[Lease] = deque()  # finalizers add to it, on any thread
+        self._counting = threading.Lock()  # held while `_open` changes; no finalizer takes it
         self._open: Counter[str] = Counter()  # how many arrays of each call are open here
         self._refused: deque[str] = deque(maxlen=_MOST_REFUSED)
 
@@ -91,7 +94,8 @@ class Leases:
             raise ClusterError(f"the caller gave up {call} before its arrays were opened")
         keeper = _Keeper()
         weakref.finalize(keeper, self._closed.append, lent.lease).atexit = False
-        self._open[call] += 1
+        with self._counting:
+            self._open[call] += 1
         return open_for(lent.handle, keeper)
 
     def end(self, leases: Iterable[Lease]) -> None:
@@ -119,7 +123,8 @@ class Leases:
         """Say that arrays have passed that are not opened here."""
         for each in arrays:
             if isinstance(each, (Lent, Carried)):
-                self._open[each.lease[0]] += 1
+                with self._counting:
+                    self._open[each.lease[0]] += 1
                 self._closed.append(each.lease)
 
     def take_closed(self) -> Sequence[Lease]:
@@ -128,10 +133,11 @@ class Leases:
             return ()
         _native.collect()  # what the device has passed is let go of when somebody asks
         taken = []
-        while self._closed:
-            lease = self._closed.popleft()
-            taken.append(lease)
-            self._open[lease[0]] -= 1
-            if not self._open[lease[0]]:
-                del self._open[lease[0]]
+        with self._counting:
+            while self._closed:
+                lease = self._closed.popleft()
+                taken.append(lease)
+                self._open[lease[0]] -= 1
+                if not self._open[lease[0]]:
+                    del self._open[lease[0]]
         return taken
