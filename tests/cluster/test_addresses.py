@@ -67,15 +67,35 @@ def test_a_start_ends_in_time_where_no_ray_answers(
     run(main)
 
 
-def test_the_address_of_the_environment_counts(run, start_alone: Callable[..., Any], refusing: str, monkeypatch):
+@pytest.mark.parametrize("options", [{}, {"address": None}, {"address": "auto"}])
+def test_the_address_of_the_environment_counts(
+    run, start_alone: Callable[..., Any], refusing: str, monkeypatch, options: dict[str, Any]
+):
     monkeypatch.setenv("RAY_ADDRESS", refusing)
 
     async def main() -> None:
         with anyio.fail_after(5), pytest.raises(ac.errors.ClusterError, match=f"no Ray answered at {refusing}"):
-            async with start_alone(workers=1, begins_within_s=0.3, ray_options={"address": "auto"}):
+            async with start_alone(workers=1, begins_within_s=0.3, ray_options=options):
                 pytest.fail("there is no Ray")
 
     run(main)
+
+
+@pytest.mark.parametrize("options", [{}, {"address": None}, {"address": "local"}])
+def test_a_ray_that_is_to_start_is_no_other_one_of_this_machine(
+    start_alone: Callable[..., Any], monkeypatch, options: dict[str, Any]
+):
+    """If Ray is told no address, it uses one that `ray start` has started here, which takes no number of GPUs."""
+    told: dict[str, Any] = {}
+
+    @functools.wraps(ray.require().init)
+    def connect(**given: Any) -> None:
+        told.update(given)
+
+    monkeypatch.setattr(ray.require(), "init", connect)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert ray.start(2, options, lambda: False)
+    assert (told["address"], told["num_gpus"]) == ("local", 2)
 
 
 def test_a_start_that_is_cancelled_waits_for_nobody(run, start_alone: Callable[..., Any], silent: socket.socket):

@@ -231,8 +231,9 @@ async def start(
         Ray answers within this time, in seconds. It has so many free GPUs within as much, and the processes begin
         within as much, also after `Cluster.restart`.
     ray_options
-        For ``ray.init``, such as ``{"address": "auto"}`` for a Ray that runs. If this process uses Ray already, that
-        one is used, and the options must be None.
+        For ``ray.init``, such as ``{"address": "auto"}`` for a Ray that runs. If they have no address, that of the
+        variable ``RAY_ADDRESS`` counts; without one, a Ray is started. If this process uses Ray already, that one is
+        used, and the options must be None.
 
     Returns
     -------
@@ -284,7 +285,7 @@ async def start(
 
 
 def _unanswered(address: str, within_s: float) -> ClusterError:
-    if not address:
+    if address == "local":
         return ClusterError(f"Ray did not start within {within_s:g} s; allow more with begins_within_s")
     return ClusterError(
         f"no Ray answered at {address} within {within_s:g} s; see that it runs there (`ray status`), that its port can "

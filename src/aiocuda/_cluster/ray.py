@@ -83,11 +83,12 @@ def start(gpus: int | None, options: dict[str, Any], is_given_up: Callable[[], b
                 "call ray.shutdown() first"
             )
         return False
-    if "address" not in options:
-        options = {"include_dashboard": False, "logging_level": logging.ERROR, **options}
+    address = address_of(options)
+    if address == "local":  # said to Ray: else it uses one that runs here, which counts its GPUs by itself
+        options = {"include_dashboard": False, "logging_level": logging.ERROR, **options, "address": address}
         if gpus is not None:
             options.setdefault("num_gpus", gpus)
-    until_somebody_answers(address_of(options), is_given_up)
+    until_somebody_answers(address, is_given_up)
     if is_given_up():
         return False
     try:

@@ -21,9 +21,11 @@ _BETWEEN_TRIES_S: Final = 0.2
 
 
 def address_of(options: Mapping[str, Any]) -> str:
-    """Return which address options for Ray name; empty where Ray finds one by itself, or starts here."""
-    address = options.get("address", "")
-    return os.environ.get("RAY_ADDRESS", "auto") if address == "auto" else str(address or "")
+    """Return which address counts, that of the options or of the environment; "local" where Ray is to start here."""
+    address = options.get("address")
+    if address is None or address == "auto":  # Ray's own rule
+        address = os.environ.get("RAY_ADDRESS") or address
+    return "local" if address is None else str(address)
 
 
 def until_somebody_answers(address: str, is_given_up: Callable[[], bool]) -> None:
