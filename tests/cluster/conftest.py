@@ -9,6 +9,7 @@ import contextlib
 import functools
 import gc
 import sys
+import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,24 @@ def apart(cluster: Cluster) -> Callable[..., Any]:
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     return functools.partial(believing, host="elsewhere")
+
+
+@contextlib.contextmanager
+def _without_room(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def refuse(*_: Any) -> None:
+        raise OSError("no room")
+
+    actor = worker._process.actor
+    full = types.SimpleNamespace(ping=actor.ping, transfer=actor.transfer, call=types.SimpleNamespace(remote=refuse))
+    with monkeypatch.context() as patch:
+        patch.setattr(worker._process, "actor", full)
+        yield
+
+
+@pytest.fixture
+def without_room(monkeypatch: pytest.MonkeyPatch) -> Callable[[Worker], contextlib.AbstractContextManager[None]]:
+    """Give ``with without_room(worker)``, in which Ray takes no call of the worker's."""
+    return lambda worker: _without_room(worker, monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -241,6 +241,19 @@ def test_what_cannot_be_pickled_is_refused_and_nothing_is_lost(run, cluster: Clu
     run(main)
 
 
+def test_a_call_that_ray_does_not_take_is_an_error_and_not_under_way(run, cluster: Cluster, without_room):
+    async def main() -> None:
+        with (
+            without_room(cluster[0]),
+            pytest.raises(ac.errors.ClusterError, match="not take the call: OSError: no room"),
+        ):
+            await cluster[0].run(doubled, 1)
+        assert cluster[0]._process.calls.in_words() == ""
+        assert await cluster[0].run(doubled, 1) == 2
+
+    run(main)
+
+
 def test_cancelling_an_await_cancels_the_function_on_the_worker(run, cluster: Cluster):
     async def main() -> None:
         kept = await cluster[0].create(Memory)

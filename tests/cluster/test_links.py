@@ -154,14 +154,32 @@ def test_many_calls_at_once_keep_both_ends_in_one_order(run_once, cluster: Clust
     run_once(main)
 
 
+async def count_kept() -> int:
+    """On a worker: return how many arrays are kept for the driver, or have come and nobody has taken them."""
+    import gc
+
+    (actor,) = [each for each in gc.get_objects() if type(each).__name__ == "WorkerActor"]
+    return len(actor._leases._arrived) + len(actor._leases._lent)
+
+
+def test_a_call_that_ray_does_not_take_leaves_no_array(run_once, cluster: Cluster, apart, without_room):
+    """Its arrays have been sent before."""
+
+    async def main() -> None:
+        async with apart(cluster[1]) as worker:
+            x = await ac.full(100, 1.0)
+            await worker.run(read, x)
+            with without_room(worker), pytest.raises(ac.errors.ClusterError, match="no room"):
+                await worker.run(add_one, x)
+            with anyio.fail_after(10):
+                while await worker.run(count_kept) > 0:
+                    await anyio.lowlevel.checkpoint()
+
+    run_once(main)
+
+
 def test_a_cancelled_call_leaves_the_link_and_no_array(run_once, cluster: Cluster, apart):
     """The transfer goes on, and the worker lets go of what nobody takes."""
-
-    async def count(_: Any) -> int:
-        import gc
-
-        (actor,) = [each for each in gc.get_objects() if type(each).__name__ == "WorkerActor"]
-        return len(actor._leases._arrived) + len(actor._leases._lent)
 
     async def main() -> None:
         async with apart(cluster[1]) as worker:
@@ -177,7 +195,7 @@ def test_a_cancelled_call_leaves_the_link_and_no_array(run_once, cluster: Cluste
                     for _ in range(delay):
                         await anyio.lowlevel.checkpoint()
                     group.cancel_scope.cancel()
-            while await worker.run(count, None) > 0:
+            while await worker.run(count_kept) > 0:
                 await anyio.lowlevel.checkpoint()
             assert (await read(await worker.run(add_one, x))).tolist() == [2.0] * 100
 

@@ -90,9 +90,19 @@ class WorkerProcess:
     # Calls.
 
     def ask(self, request: Request, doing: str) -> tuple[Any, Any]:
-        """Have the process do something; return Ray's reference, and the future of a `Reply`."""
+        """Have the process do something; return Ray's reference, and the future of a `Reply`.
+
+        Raises
+        ------
+        ClusterError
+            Ray does not take it.
+        """
         future = self.calls.add(doing)
-        reference = ray.ask(self.actor, "call", encoded(request))
+        try:
+            reference = ray.ask(self.actor, "call", encoded(request))
+        except BaseException:
+            self.calls.forget(future)
+            raise
         ray.future_of(reference).add_done_callback(lambda done: self._came(future, done, doing))
         return reference, future
 

@@ -176,9 +176,18 @@ def kill(actor: Actor) -> None:
 
 
 def ask(actor: Actor, method: str, *given: Any) -> Any:
-    """Have a method of an actor called; return Ray's reference to the result."""
+    """Have a method of an actor called; return Ray's reference to the result.
+
+    Raises
+    ------
+    ClusterError
+        Ray has ended, or does not take the call, as where it has no room for what is given.
+    """
     _connected()
-    return getattr(actor, method).remote(*given)
+    try:
+        return getattr(actor, method).remote(*given)
+    except Exception as error:
+        raise ClusterError(f"Ray does not take the call: {type(error).__name__}: {error}") from error
 
 
 def future_of(reference: Any) -> concurrent.futures.Future[Any]:

@@ -89,7 +89,7 @@ class Worker:
         WorkerLostError
             The worker is lost, or was lost before the end.
         ClusterError
-            The cluster has ended.
+            The cluster has ended, or Ray does not take the call, as where it has no room for the arguments.
         """
         return await self._call("run", 0, ray.sent(function), args, kwargs, _name(function))
 
@@ -137,6 +137,7 @@ class Worker:
             reference, future = process.ask(request, name)
         except BaseException:
             leases.end_call(call)
+            process.give_up(call)
             raise
         try:
             reply: Reply = await wait_for(future)
