@@ -6,6 +6,7 @@ It comes before the other files of this folder, whose cluster keeps Ray.
 from __future__ import annotations
 
 import functools
+import math
 import socket
 import threading
 import time
@@ -170,6 +171,14 @@ def test_a_ray_that_runs_answers(start_alone: Callable[..., Any], run_once):
             address = ray.require().get_runtime_context().gcs_address
             host, _, port = address.rpartition(":")
             assert reaching._answers(host, int(port))
+
+    run_once(main)
+
+
+def test_a_start_may_take_as_long_as_it_takes(start_alone: Callable[..., Any], run_once):
+    async def main() -> None:
+        async with start_alone(workers=1, begins_within_s=math.inf) as cluster:
+            assert await cluster.run(abs, -1) == [1]
 
     run_once(main)
 

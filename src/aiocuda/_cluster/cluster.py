@@ -32,6 +32,7 @@ __all__ = ["Cluster", "start"]
 T = TypeVar("T")
 Item = TypeVar("Item")
 
+_LONGEST_S = 2e6  # which Ray takes for a placement group
 _VARIABLES = "AIOCUDA_"  # what workers are told of this process' environment
 
 
@@ -256,6 +257,7 @@ async def start(
     """
     workers, gpus = between(workers, "workers", 1, 1 << 16), between(gpus, "gpus", 1, 1 << 10)
     answers_within_s, begins_within_s = checked_timeout(answers_within_s), checked_timeout(begins_within_s)
+    begins_within_s = min(begins_within_s, _LONGEST_S)
     emulated = workers * gpus if runtime.driver_info().is_emulated else None
     if not answers_within_s:
         raise ArgumentValueError("answers_within_s is a number of seconds above 0; 0 was given")
