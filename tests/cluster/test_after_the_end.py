@@ -5,7 +5,10 @@ It comes before the other files of this folder, whose cluster keeps Ray.
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
@@ -114,3 +117,39 @@ def test_a_cluster_whose_ray_the_program_has_ended_says_so_and_starts_none(run_o
 
     run_once(main)
     assert not ray.is_initialized()
+
+
+FORKING = """
+import asyncio, os, signal
+import aiocuda as ac
+from aiocuda.cluster import start
+
+async def main():
+    block = start(workers=1, ray_options={"log_to_driver": False, "num_cpus": 0})
+    cluster = await block.__aenter__()
+    child = os.fork()
+    if not child:
+        signal.alarm(20)  # ends it
+        refused = 0
+        for ask in (lambda: cluster[0].run(abs, -1), lambda: cluster.map(abs, [-1]), lambda: cluster.restart(0)):
+            try:
+                asyncio.run(ask())  # a loop of its own
+            except ac.errors.ForkedProcessError:
+                refused += 1
+        asyncio.run(block.__aexit__(None, None, None))
+        os._exit(refused)
+    _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status), await cluster[0].run(abs, -1))
+    await block.__aexit__(None, None, None)
+
+asyncio.run(main())
+"""
+
+
+def test_a_forked_child_is_refused_at_once_and_leaves_the_cluster_alone():
+    pytest.importorskip("ray")
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}  # Python 3.12 warns of a fork
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "3 1\n", done.stderr

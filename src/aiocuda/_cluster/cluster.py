@@ -174,7 +174,10 @@ class Cluster:
         ClusterError
             It did not, because the machine is gone for Ray, and no other one has so many free GPUs; or the cluster has
             ended.
+        ForkedProcessError
+            This process was forked from the one that started the cluster.
         """
+        runtime.require_not_forked()  # or the child would end the workers of its parent
         worker = self[number]
         self._require_alive(worker.number)
         try:
@@ -262,7 +265,7 @@ async def start(
     if not answers_within_s:
         raise ArgumentValueError("answers_within_s is a number of seconds above 0; 0 was given")
     options = {} if ray_options is None else dict(mapping(ray_options, "ray_options", "arguments of ray.init"))
-    keeper = Keeper()
+    keeper, process = Keeper(), os.getpid()
     reserving = making = None
     try:
         try:
@@ -277,13 +280,25 @@ async def start(
         await side_by_side([each._process.begin for each in cluster], "beginning")
         yield cluster
     finally:
-        # A cancelled task cannot wait, so this blocks: for some milliseconds, and a second or two if Ray ends. The
-        # keeper ends a cluster that comes later.
-        if making is not None:
-            making.add_done_callback(_end)
-        if reserving is not None:
-            reserving.add_done_callback(_unreserve)
-        keeper.close()
+        if os.getpid() == process:  # else this is a forked child, and all of it is its parent's
+            _end_all(keeper, making, reserving)
+
+
+def _end_all(
+    keeper: Keeper,
+    making: concurrent.futures.Future[Cluster] | None,
+    reserving: concurrent.futures.Future[Any] | None,
+) -> None:
+    """End what `start` has begun.
+
+    *Blocks*, since a cancelled task cannot wait: for some milliseconds, and a second or two if Ray ends. The keeper
+    ends a cluster that comes later.
+    """
+    if making is not None:
+        making.add_done_callback(_end)
+    if reserving is not None:
+        reserving.add_done_callback(_unreserve)
+    keeper.close()
 
 
 def _unanswered(address: str, within_s: float) -> ClusterError:

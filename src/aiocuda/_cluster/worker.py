@@ -19,6 +19,7 @@ from aiocuda._cluster.messages import Facts, Raised, Reply, Request
 from aiocuda._cluster.parcels import held_here, pack, unpack
 from aiocuda._cluster.process import WorkerProcess, next_call
 from aiocuda._cluster.raised import error_from
+from aiocuda._driver import runtime
 from aiocuda.errors import ClusterError, WorkerLostError
 
 __all__ = ["Remote", "Worker"]
@@ -90,6 +91,8 @@ class Worker:
             The worker is lost, or was lost before the end.
         ClusterError
             The cluster has ended, or Ray does not take the call, as where it has no room for the arguments.
+        ForkedProcessError
+            This process was forked from the one that started the cluster.
         """
         return await self._call("run", 0, ray.sent(function), args, kwargs, _name(function))
 
@@ -120,6 +123,7 @@ class Worker:
     async def _call(
         self, kind: Any, target: int, what: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str
     ) -> Any:
+        runtime.require_not_forked()  # no thread would bring the answer
         process, call = self._process, next_call()
         if process.calls.lost:
             raise process.calls.error(name)
