@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -41,7 +41,9 @@ from aiocuda._driver import nccl, runtime
 from aiocuda._loops import current_tasks
 from aiocuda.errors import MissingAttributeError
 
-__all__ = ["WorkerActor", "facts_of_this_process"]
+__all__ = ["EMULATED_DEVICES", "WorkerActor", "facts_of_this_process"]
+
+EMULATED_DEVICES: Final = "AIOCUDA_EMULATED_DEVICES"
 
 
 def facts_of_this_process(ordinals: Iterable[int]) -> Facts:
@@ -155,9 +157,14 @@ class WorkerActor:
 def _own_devices() -> list[int]:
     """Return the ordinals of the devices that Ray gave to this process.
 
-    CUDA hides the others. The emulated driver does not.
+    CUDA hides the others. The emulated driver does not, and has as many as is said before it starts: Ray counts those
+    of its node, of which other clusters may have the first ones.
     """
-    return ray.gpus_of_this_process() if runtime.driver_info().is_emulated else list(range(runtime.device_count()))
+    if not runtime.driver_info().is_emulated:
+        return list(range(runtime.device_count()))
+    ordinals = ray.gpus_of_this_process()
+    os.environ[EMULATED_DEVICES] = str(max(int(os.environ[EMULATED_DEVICES]), max(ordinals) + 1))
+    return ordinals
 
 
 async def _called(function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar, overload
 
 from aiocuda._cluster import ray
-from aiocuda._cluster.actor import WorkerActor, facts_of_this_process
+from aiocuda._cluster.actor import EMULATED_DEVICES, WorkerActor, facts_of_this_process
 from aiocuda._cluster.crossing import in_thread, side_by_side, wait_for
 from aiocuda._cluster.groups import ClusterGroup, make_group
 from aiocuda._cluster.keeper import Keeper
@@ -325,5 +325,5 @@ def _environment(devices: int) -> dict[str, str]:
     settings = {name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)}
     if runtime.driver_info().is_emulated:
         settings["AIOCUDA_DRIVER"] = "emulated"
-        settings["AIOCUDA_EMULATED_DEVICES"] = str(max(devices, runtime.device_count()))
+        settings[EMULATED_DEVICES] = str(max(devices, runtime.device_count()))
     return settings
