@@ -82,13 +82,13 @@ class WithoutWords(Exception):
         raise RuntimeError("nor this")
 
 
-def of_a_module_that_only_the_worker_has() -> None:
+def of_a_module_that_only_the_worker_has() -> Exception:
     import sys
     import types
 
     module = sys.modules["only there"] = types.ModuleType("only there")
     module.Here = type("Here", (Exception,), {"__module__": "only there"})
-    raise module.Here("boom")
+    return module.Here("boom")
 
 
 def test_each_worker_is_a_process_with_one_device_of_its_own(run, cluster: Cluster):
@@ -203,10 +203,23 @@ def test_an_exception_that_cannot_be_made_again_is_told_in_words(
 
 
 def test_an_exception_whose_class_is_not_here_is_told_in_words(run_once, cluster: Cluster):
+    def fails() -> None:
+        raise of_a_module_that_only_the_worker_has()
+
     async def main() -> None:
         with pytest.raises(ac.errors.RemoteError, match="failed on worker 1: Here: boom") as caught:
+            await cluster[1].run(fails)
+        assert "raise of_a_module" in caught.value.traceback
+
+    run_once(main)
+
+
+def test_a_result_that_cannot_be_made_here_is_an_error_that_names_the_worker_and_the_call(run_once, cluster: Cluster):
+    async def main() -> None:
+        with pytest.raises(ModuleNotFoundError, match="only there") as caught:
             await cluster[1].run(of_a_module_that_only_the_worker_has)
-        assert "raise module.Here" in caught.value.traceback
+        told = "the result of of_a_module_that_only_the_worker_has(), which worker 1 has sent, cannot be made here."
+        assert caught.value.__notes__ == [told]
 
     run_once(main)
 

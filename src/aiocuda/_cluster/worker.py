@@ -153,7 +153,11 @@ class Worker:
         if isinstance(reply.result, Raised):
             raise error_from(reply.result, self.number, name)
         what = f"the result of {name}"
-        return await unpack(reply.result, leases, process.links, self._driver, Held("this process"), what)
+        try:
+            return await unpack(reply.result, leases, process.links, self._driver, Held("this process"), what)
+        except Exception as error:
+            error.add_note(f"{what}, which worker {process.number} has sent, cannot be made here.")
+            raise
 
 
 def _facts(process: WorkerProcess) -> Facts:
