@@ -65,6 +65,20 @@ def with_an_annotation(x: Any) -> None:
 with_an_annotation.__annotations__["x"] = mutable
 
 
+def with_a_class_within_an_annotation(x: Any) -> None:
+    pass
+
+
+with_a_class_within_an_annotation.__annotations__["x"] = list[Fraction]
+
+
+def with_built_in_annotations(x: Any, y: Any) -> None:
+    pass
+
+
+with_built_in_annotations.__annotations__.update({"x": dict[str, tuple[int, ...]], "y": list, "return": None})
+
+
 def with_keyword_default(*, states: Any = mutable) -> Any:
     return states
 
@@ -96,6 +110,7 @@ def test_a_function_of_constants_and_modules_is_pickled_once():
     assert counting.is_kept(scaled)
     assert counting.is_kept(scaled)
     assert counting.count == 1
+    assert counting.is_kept(with_built_in_annotations)
 
 
 @pytest.mark.parametrize("change", ["scale", "np", "__code__", "__defaults__", "sys.modules", "by_value"])
@@ -120,7 +135,7 @@ def test_it_is_pickled_anew_when_something_of_it_has_changed(monkeypatch, change
 
 
 MAY_CHANGE = [counted, of_all_globals, with_a_list, with_another_function, with_a_list_within, with_an_attribute]
-MORE = [with_large_data, with_default, with_keyword_default, with_an_annotation]
+MORE = [with_large_data, with_default, with_keyword_default, with_an_annotation, with_a_class_within_an_annotation]
 OTHERS = [inspect.isfunction, len, Counting, "text"]
 
 

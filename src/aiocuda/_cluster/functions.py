@@ -6,6 +6,7 @@ in its globals is made anew for each call.
 
 from __future__ import annotations
 
+import builtins
 import dis
 import functools
 import pickle
@@ -13,7 +14,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, GenericAlias, ModuleType
 from typing import Any, Final, NamedTuple
 
 __all__ = ["Functions", "Sent"]
@@ -111,12 +112,19 @@ def _refers_to_constants(function: FunctionType, names: frozenset[str], by_value
     there = function.__globals__
     referred = [there[name] for name in names if name in there]
     referred += function.__defaults__ or ()
-    referred += [each for each in function.__annotations__.values() if getattr(each, "__module__", "") != "builtins"]
+    referred += [each for each in function.__annotations__.values() if not _is_of_builtins(each)]
     return all(_is_constant(each) or _is_imported(each, by_value) for each in referred)
 
 
 def _is_constant(each: Any) -> bool:
     return type(each) in _CONSTANTS and (not isinstance(each, (str, bytes)) or len(each) <= _MOST_LONG)
+
+
+def _is_of_builtins(annotation: Any) -> bool:
+    """Whether an annotation is of built-in types alone, such as ``dict[str, list[int]]``."""
+    if isinstance(annotation, GenericAlias):  # which has its origin's module
+        return all(map(_is_of_builtins, (annotation.__origin__, *annotation.__args__)))
+    return annotation is ... or (isinstance(annotation, type) and vars(builtins).get(annotation.__name__) is annotation)
 
 
 def _is_imported(each: Any, by_value: AbstractSet[str]) -> bool:
