@@ -11,6 +11,7 @@
 #include "../spares.hpp"
 #include "process.hpp"
 #include "returning.hpp"
+#include "unraisable.hpp"
 
 namespace aiocuda {
 namespace {
@@ -69,7 +70,7 @@ void finish(PyObject* self, trace::Outcome outcome = trace::Outcome::cancelled) 
   await.awaited->leave(self);
   if (await.timer.is_valid()) {
     PyObject* const done = PyObject_CallMethodNoArgs(await.timer.ptr(), names().cancel);
-    if (!done) PyErr_WriteUnraisable(self);
+    if (!done) tell_unraisable(self);
     Py_XDECREF(done);
   }
   // To drop these may run Python code, which must find this await ended.

@@ -15,6 +15,7 @@
 #include "../live/page.hpp"
 #include "loop_port.hpp"
 #include "process.hpp"
+#include "unraisable.hpp"
 
 namespace aiocuda {
 namespace {
@@ -27,7 +28,7 @@ PyObject* loop_runs = nullptr;  // () -> whether an event loop runs in this thre
 bool is_in_loop() noexcept {
   const nb::error_scope kept;
   PyObject* const answer = loop_runs ? PyObject_CallNoArgs(loop_runs) : nullptr;
-  if (loop_runs && !answer) PyErr_WriteUnraisable(loop_runs);
+  if (loop_runs && !answer) tell_unraisable(loop_runs);
   const bool is_running = answer == Py_True;
   Py_XDECREF(answer);
   return is_running;

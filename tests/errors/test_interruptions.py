@@ -222,3 +222,27 @@ def test_the_rest_is_undisturbed():
 def test_the_error_is_pickled():
     error = ac.OperationInterruptedError("a map() callback", "file.py:3", "KeyboardInterrupt")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
+
+
+def test_ctrl_c_that_comes_as_native_code_asks_python_is_not_lost(capsys):
+    """It comes in the function of aiocuda's that says whether an event loop runs, and can be raised by no one there."""
+    from aiocuda import _loops, _native
+
+    asked = []
+
+    def interrupted():
+        if not asked:
+            asked.append(None)
+            raise KeyboardInterrupt
+        return False
+
+    _native.set_loop_runs(interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            while not asked:
+                ac.ones(3).sync()
+            ac.ones(3).sync()
+    finally:
+        _native.set_loop_runs(_loops.is_running)
+    assert asked
+    assert capsys.readouterr().err == ""
