@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import inspect
 import linecache
@@ -593,3 +594,8 @@ def test_what_a_function_does_write_is_found(first, monkeypatch):
         changed_by_some += len(changed)
         found_for_some += len(found.surely | found.unclear)
     assert 0 < changed_by_some <= found_for_some < 300  # of three for each function
+
+
+def test_a_print_that_another_library_has_put_in_place_of_pythons_writes_nothing(monkeypatch):
+    monkeypatch.setattr(builtins, "print", lambda *values: values[0].append(3))
+    assert written(reads) == ""

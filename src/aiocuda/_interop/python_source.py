@@ -187,6 +187,8 @@ class _Reading:
                 return _one_of(of)
             return unclear if call.func.attr in _READING else unclear.and_(Found(unclear=of))
         called = _resolved(call.func, function.scope)
+        if _is_reading_builtin(called):
+            return Found()
         if called is not None and (python := language.python_of(called)) is not None:
             return self._by_passing(call, python, aliases, unclear)
         if self._is_own(call, called, function):
@@ -318,13 +320,16 @@ class _Aliases:
         )
 
 
+def _is_reading_builtin(called: Any) -> bool:
+    """Say whether a builtin function writes nothing that it takes; Ray puts a `print` of its own there."""
+    return called is not None and any(called is vars(builtins).get(name) for name in _READING_BUILTINS)
+
+
 def _only_reads(called: Any) -> bool:
-    """Say whether a function or class that is no language's is known to write nothing that it takes."""
+    """Say whether another function or class that is no language's is known to write nothing that it takes."""
     module = getattr(called, "__module__", None)
     if isinstance(called, type):  # of tuples with names, or of numbers
         return hasattr(called, "_fields") or module in ("builtins", "numpy")
-    if module == "builtins":
-        return called.__name__ in _READING_BUILTINS
     return module in ("math", "operator")
 
 
