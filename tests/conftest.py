@@ -11,6 +11,7 @@ import gc
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -250,6 +251,14 @@ def latches(kernels: Kernels) -> Iterator[Callable[[], Latch]]:
 @pytest.fixture
 def latch(latches: Callable[[], Latch]) -> Latch:
     return latches()
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Have SIGINT raise KeyboardInterrupt, as Ctrl-C does: what a shell runs in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 BACKENDS: dict[str, dict[str, Any]] = {

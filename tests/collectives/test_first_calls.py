@@ -86,6 +86,7 @@ def test_an_abort_frees_a_launch_that_nccl_holds(ranks):
     assert ranks[0].state() == "the communicators were aborted"
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("name", ["comm_init_rank_scalable", "comm_split"])
 def test_a_signal_loses_no_communicator_that_nccl_makes(monkeypatch, name):
     """Python handles a signal behind the call that it came in, so before what the call has returned is noted."""
@@ -113,6 +114,7 @@ def test_a_signal_loses_no_communicator_that_nccl_makes(monkeypatch, name):
     Group.local([0]).close()
 
 
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("at", ["group_start", "all_reduce"])
 def test_a_signal_leaves_no_group_of_nccls_open(monkeypatch, at):
     """It would swallow all later calls of the thread."""

@@ -225,6 +225,7 @@ def test_the_error_is_pickled():
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_that_comes_as_native_code_asks_python_is_not_lost(capsys):
     """It comes in the function of aiocuda's that says whether an event loop runs, and can be raised by no one there."""
     asked = []

@@ -90,16 +90,14 @@ def test_any_number_of_seconds_is_a_timeout(latch, settle, timeout):
 
 
 @pytest.fixture
-def interrupt():
-    """Interrupt this process soon, as Ctrl-C does; also where it was started with interrupts ignored."""
+def interrupt(interruptible):
+    """Interrupt this process soon, as Ctrl-C does."""
 
     def interrupted(call):
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
         return call()
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield interrupted
-    signal.signal(signal.SIGINT, before)
+    return interrupted
 
 
 def test_an_interrupt_ends_sync_and_leaves_the_work(latch, interrupt):

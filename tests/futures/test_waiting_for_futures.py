@@ -96,20 +96,17 @@ def test_a_timeout_that_cannot_be_is_an_error(timeout):
         ac.value(1).submit().sync(timeout=timeout)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_the_wait_and_leaves_the_future(held):
     future = sevens().submit()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     soon = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
 
     def interrupted() -> None:
         soon.start()
         future.sync()
 
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            interrupted()
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert held.is_holding
     held.release()
     assert future.sync().sum() == 21
