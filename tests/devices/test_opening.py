@@ -465,3 +465,34 @@ def test_cuda_core_is_not_imported_for_it(in_process):
         print(ac.to_host(ac.ones(3)).sync(), "cuda.core" in sys.modules)
     """)
     assert done.stdout == "[1. 1. 1.] False\n"
+
+
+def test_a_device_that_cannot_be_opened_leaves_no_pool(in_process):
+    done = in_process("""
+        from cuda.bindings import driver
+        import aiocuda as ac
+        from aiocuda import _native
+
+        pools, make, end, open_device = set(), driver.cuMemPoolCreate, driver.cuMemPoolDestroy, _native.open_device
+
+        def made(wanted):
+            result, pool = make(wanted)
+            pools.add(int(pool))
+            return result, pool
+
+        def ended(pool):
+            pools.remove(int(pool))
+            return end(pool)
+
+        def refuse(*_):
+            raise MemoryError("there is no room")
+
+        driver.cuMemPoolCreate, driver.cuMemPoolDestroy, _native.open_device = made, ended, refuse
+        try:
+            ac.ones(3).sync()
+        except MemoryError as error:
+            print(error, len(pools))
+        _native.open_device = open_device
+        print(ac.to_host(ac.ones(3)).sync(), len(pools))
+    """)
+    assert done.stdout == "there is no room 0\n[1. 1. 1.] 1\n"

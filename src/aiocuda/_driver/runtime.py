@@ -203,8 +203,8 @@ def _open_now(ordinal: int) -> None:
     before = call(driver.cuCtxGetCurrent)
     try:
         call(driver.cuCtxSetCurrent, context)
-        pool = _make_pool(ordinal, 0)
         highest_priority = int(call(driver.cuCtxGetStreamPriorityRange)[1])
+        pool = _make_pool(ordinal, 0)
     finally:
         call(driver.cuCtxSetCurrent, before)
     _open[ordinal] = _OpenDevice(int(context), pool)
@@ -213,6 +213,7 @@ def _open_now(ordinal: int) -> None:
         _native.open_device(ordinal, int(context), int(pool), memory_bytes, highest_priority)
     except BaseException:  # it is not open, and can be opened another time
         del _open[ordinal]
+        driver.cuMemPoolDestroy(pool)
         raise
 
 
