@@ -17,6 +17,17 @@ from ranks import run_ranks
 
 pytest.importorskip("nccl.bindings")
 
+# The end of a rank that is told by the hub why the group has failed.
+IS_TOLD = """
+while "failed" not in repr(g):
+    time.sleep(0.005)
+try:
+    g.barrier()
+except ac.errors.CollectiveError as error:
+    say(told=str(error))
+g.close()
+"""
+
 
 def test_close_names_the_rank_that_does_not_come(tmp_path):
     ends = run_ranks(
@@ -68,14 +79,8 @@ g = group()
 if rank == 0:
     g.abort()
     os._exit(0)
-while "failed" not in repr(g):
-    time.sleep(0.005)
-try:
-    g.barrier()
-except ac.errors.CollectiveError as error:
-    say(told=str(error))
-g.close()
-""",
+"""
+        + IS_TOLD,
         2,
         tmp_path,
     )
@@ -106,14 +111,8 @@ if rank == 0:
     aborts.start()
     g.close()
     os._exit(0)
-while "failed" not in repr(g):
-    time.sleep(0.005)
-try:
-    g.barrier()
-except ac.errors.CollectiveError as error:
-    say(told=str(error))
-g.close()
-""",
+"""
+        + IS_TOLD,
         2,
         tmp_path,
     )

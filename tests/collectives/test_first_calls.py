@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -86,18 +86,27 @@ def test_an_abort_frees_a_launch_that_nccl_holds(ranks):
     assert ranks[0].state() == "the communicators were aborted"
 
 
+def interrupted(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function behind which a signal is handled, before what it has returned is used."""
+
+    def call_and_signal(*given: Any) -> Any:
+        returned = call(*given)
+        signal.raise_signal(signal.SIGINT)
+        return returned
+
+    return call_and_signal
+
+
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("name", ["comm_init_rank_scalable", "comm_split"])
 def test_a_signal_loses_no_communicator_that_nccl_makes(monkeypatch, name):
-    """Python handles a signal behind the call that it came in, so before what the call has returned is noted."""
     bindings = nccl._bindings()
     make, abort = getattr(bindings, name), bindings.comm_abort
     made: list[Any] = []
     is_aborted = threading.Event()
 
-    def interrupted(*given: Any) -> Any:
+    def note_made(*given: Any) -> Any:
         made.append(make(*given))
-        signal.raise_signal(signal.SIGINT)
         return made[-1]
 
     def noted(communicator: Any) -> None:
@@ -105,7 +114,7 @@ def test_a_signal_loses_no_communicator_that_nccl_makes(monkeypatch, name):
         if communicator is made[0]:
             is_aborted.set()
 
-    monkeypatch.setattr(bindings, name, interrupted)
+    monkeypatch.setattr(bindings, name, interrupted(note_made))
     monkeypatch.setattr(bindings, "comm_abort", noted)
     with pytest.raises(KeyboardInterrupt):
         Group.local([0])
@@ -119,15 +128,10 @@ def test_a_signal_loses_no_communicator_that_nccl_makes(monkeypatch, name):
 def test_a_signal_leaves_no_group_of_nccls_open(monkeypatch, at):
     """It would swallow all later calls of the thread."""
     bindings = nccl._bindings()
-    call, end = getattr(bindings, at), bindings.group_end
+    end = bindings.group_end
     ends: list[None] = []
-
-    def interrupted(*given: Any) -> None:
-        call(*given)
-        signal.raise_signal(signal.SIGINT)
-
     group = Group.local([0])
-    monkeypatch.setattr(bindings, at, interrupted)
+    monkeypatch.setattr(bindings, at, interrupted(getattr(bindings, at)))
     monkeypatch.setattr(bindings, "group_end", lambda: ends.append(end()))
     with pytest.raises((KeyboardInterrupt, ac.OperationInterruptedError)):
         group.all_reduce([ac.ones(3)])[0].sync(TIMEOUT_S)
