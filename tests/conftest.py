@@ -487,7 +487,10 @@ CLUSTER = "tests/cluster/"
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Have one process run all files that share a cluster: to start one takes seconds."""
+    """Have one process run all files that share a cluster: to start one takes seconds.
+
+    A test that ended its process is not run again: one that hangs would hang in each process that came after.
+    """
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
@@ -495,6 +498,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return CLUSTER if nodeid.startswith(CLUSTER) else super()._split_scope(nodeid)
+
+        def remove_node(self, node: Any) -> str | None:
+            for tests in self.assigned_work[node].values():
+                for test, has_run in tests.items():
+                    if not has_run:
+                        tests[test] = True
+                        super().remove_node(node)
+                        return test
+            return super().remove_node(node)
 
     return Scheduling(config, log)
 

@@ -25,7 +25,7 @@ class ExecutableStore {
     used_ -= places;
     fewest_ = std::min(fewest_, used_);
   }
-  // So many streams are there. Nobody knows what streams give back, so the highest number counts.
+  // So many streams are used. Nobody knows what streams give back, so the highest number counts.
   void note_streams(std::uint64_t streams) {
     used_ += streams - std::min(streams, streams_);
     streams_ = std::max(streams, streams_);

@@ -30,7 +30,7 @@ void GraphRoom::take(std::span<const std::uint64_t> places) {
     const auto device = static_cast<std::int32_t>(slot);
     ExecutableStore& store = devices_.at(device).executables;
     store.take(places[slot]);
-    store.note_streams(streams_.count(device));
+    store.note_streams(streams_.count_used(device));
     const bool is_known = std::find(missing_.begin(), missing_.end(), device) != missing_.end();
     if (store.missing(0) && !is_known) missing_.push_back(device);
   }
@@ -50,7 +50,7 @@ void GraphRoom::make_where_idle() noexcept {
 bool GraphRoom::make(std::int32_t device, std::uint64_t places) {
   DeviceState& state = devices_.at(device);
   ExecutableStore& store = state.executables;
-  store.note_streams(streams_.count(device));
+  store.note_streams(streams_.count_used(device));
   const std::uint64_t missing = store.missing(places);
   if (!missing) return true;
   if (!streams_.is_idle(device)) return false;

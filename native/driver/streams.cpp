@@ -262,10 +262,16 @@ Tick Streams::first_not_ended(const dataflow::Buffer& buffer) {
   return found;
 }
 
-std::uint64_t Streams::count(std::int32_t ordinal) const {
-  return static_cast<std::uint64_t>(std::count_if(streams_.begin(), streams_.end(), [ordinal](const StreamState& each) {
-    return each.device == ordinal && each.mark;
-  }));
+std::uint64_t Streams::count_used(std::int32_t ordinal) const {
+  std::uint64_t found = 0;
+  for (StreamIndex index = 0; index < streams_.size(); ++index) {
+    const StreamState& each = streams_[index];
+    if (each.device != ordinal || !each.mark) continue;
+    const bool others_may_use_it = !each.owned || each.is_lent;
+    if (others_may_use_it || timeline_.submitted(index) > each.before) ++found;
+    if (each.beside) ++found;
+  }
+  return found;
 }
 
 bool Streams::has_nothing_to_do(StreamIndex index) {

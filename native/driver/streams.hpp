@@ -96,7 +96,7 @@ class Streams {
   StreamState& at(StreamIndex index) { return *by_index_.at(index); }
   const StreamState& at(StreamIndex index) const { return *by_index_.at(index); }
   std::size_t size() const { return streams_.size(); }
-  std::uint64_t count(std::int32_t device) const;  // of those that are there
+  std::uint64_t count_used(std::int32_t device) const;  // of those that are there
   dataflow::StreamId id_of(StreamIndex index) const {
     return static_cast<dataflow::StreamId>(at(index).generation) << 32 | index;
   }

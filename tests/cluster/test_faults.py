@@ -440,33 +440,3 @@ def test_a_start_that_is_cancelled_leaves_nothing_reserved(run, well: Cluster):
     while "PENDING" in states():
         pass
     assert states().count("CREATED") == 1  # the cluster's own
-
-
-def test_without_ray_the_error_says_how_to_install_it(run, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-
-    async def main() -> None:
-        async with start(workers=1):
-            pass
-
-    with pytest.raises(ac.errors.MissingPackageError, match=r'clusters need Ray .* pip install "aiocuda\[ray\]"'):
-        run(main)
-
-
-@pytest.mark.parametrize(
-    "numbers",
-    [
-        {"workers": 0},
-        {"workers": 1, "gpus": 0},
-        *({"workers": 1, "answers_within_s": each} for each in (-1, 0, NAN, None)),
-    ],
-)
-def test_numbers_that_are_none_are_refused_before_ray_is_started(run, numbers: dict[str, Any], monkeypatch):
-    monkeypatch.setitem(sys.modules, "ray", None)
-
-    async def main() -> None:
-        async with start(**numbers):
-            pass
-
-    with pytest.raises(ac.errors.ArgumentValueError, match=r"workers|gpus|time-out|answers_within_s is .* above 0"):
-        run(main)

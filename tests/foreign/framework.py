@@ -31,8 +31,8 @@ POISON = 0x5A5A5A5A
 
 # aiocuda knows of PyTorch's streams that they live as long as the process, and here of these.
 _lasting: set[int] = set()
-# Default streams of frameworks that were closed, by device. A GPU may make no more streams while a latch holds it, so
-# tests leave none behind.
+# Streams of frameworks that were closed, by device, for the next ones, as PyTorch's go round. A GPU may make no more
+# streams while a latch holds it, and each takes room from graphs, so tests leave few behind.
 _idle: defaultdict[int, list[int]] = defaultdict(list)
 _keeper_of_stream = frameworks.keeper_of_stream
 
@@ -119,8 +119,9 @@ class Framework:
     def __init__(self, ordinal: int = 0) -> None:
         ac.Device(ordinal).synchronize().sync()
         self.ordinal = ordinal
+        self._lasting: list[int] = []
         with self.device_current():
-            self.default_stream = _idle[ordinal].pop() if _idle[ordinal] else self.stream()
+            self.default_stream = self.stream()
         self._local = threading.local()
         self._free = Free()
         self._all: list[int] = []
@@ -137,10 +138,21 @@ class Framework:
             checked(driver.cuCtxSetCurrent(before))
 
     def stream(self, *, lasts: bool = True) -> int:
-        """Make a stream; one that does not last may be destroyed."""
-        made = int(checked(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)))
-        (_lasting.add if lasts else _lasting.discard)(made)
+        """Return a stream that is nobody else's; one that does not last may be destroyed."""
+        idle = _idle[self.ordinal]
+        if lasts and idle:
+            made = idle.pop()
+        else:
+            made = int(checked(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING)))
+            (_lasting.add if lasts else _lasting.discard)(made)
+        if lasts:
+            self._lasting.append(made)
         return made
+
+    def destroy(self, stream: int) -> None:
+        if stream in self._lasting:
+            self._lasting.remove(stream)
+        checked(driver.cuStreamDestroy(stream))
 
     @property
     def current(self) -> int:
@@ -202,7 +214,7 @@ class Framework:
             checked(driver.cuCtxSynchronize())
             for address in self._all:
                 checked(driver.cuMemFree(address))
-        _idle[self.ordinal].append(self.default_stream)
+        _idle[self.ordinal] += self._lasting
 
 
 class Tensor:

@@ -238,7 +238,7 @@ def test_their_stream_may_be_destroyed_at_once(framework):
     with framework.device_current():
         stream = framework.stream()
     op = ac.done(with_protocol(stream))
-    checked(driver.cuStreamDestroy(stream))
+    framework.destroy(stream)
     op.sync(60)
     ac.Device(0).synchronize().sync(60)
 
@@ -460,7 +460,7 @@ def test_streams_of_theirs_are_not_kept_for_good(framework, kernels, let_go):
             return 0, self.handle
 
         def __del__(self) -> None:
-            checked(driver.cuStreamDestroy(self.handle))
+            framework.destroy(self.handle)
 
     x = ac.zeros(N, "int32").sync()
     before, alive = len(_native.streams_of(0)), []
@@ -482,7 +482,7 @@ def test_their_stream_may_be_destroyed_when_it_has_passed_our_work(framework, ke
     ours = ac.Stream.from_external(stream, 0)
     future = kernels.increment(x, N, threads=N).on(ours).submit()
     checked(driver.cuStreamSynchronize(stream))
-    checked(driver.cuStreamDestroy(stream))
+    framework.destroy(stream)
     use_in_every_way(x, ours, future, kernels)
     del future, ours
 
@@ -497,7 +497,7 @@ def test_their_stream_may_be_destroyed_while_it_has_our_work(framework, held, la
     x = ac.zeros(N, "int32").sync()
     ours = ac.Stream.from_external(held, 0)
     future = kernels.increment(x, N, threads=N).on(ours).submit()
-    checked(driver.cuStreamDestroy(held))
+    framework.destroy(held)
     assert not future.done()
 
     async def main() -> None:

@@ -232,6 +232,23 @@ end()
     )
 
 
+def test_streams_that_are_used_later_leave_room_for_graphs(runs_well: Program):
+    """Streams that were only made have no place yet: they do not make up for those that they take later."""
+    runs_well(
+        """
+device = ac.Device(0)
+streams = [device.stream() for _ in range(200)]
+graphs = [chain(device).graph()]  # there is room now
+for stream in streams:
+    ac.fill(arrays[device], 0).sync_on(stream)
+graphs.append(chain(device).graph())  # the device is idle
+begin_to_hold(device)
+graphs += [chain(device).graph() for _ in range(60)]
+end()
+"""
+    )
+
+
 def test_calls_of_a_compiled_function_are_traced_while_a_kernel_runs(runs_well: Program):
     runs_well(
         """
