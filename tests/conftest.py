@@ -48,7 +48,7 @@ from aiocuda._loops import trio as trio_port
 ROOT = Path(__file__).parents[1]
 QUEUES = 32  # of a device, as was asked above
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-PLACES = 256  # for branches of graphs: more than the streams and graphs of other libraries that tests leave
+PLACES = 256  # for branches of graphs: more than a file's streams and graphs of other libraries take
 
 # AIOCUDA_HYPOTHESIS=long for a night's run.
 settings.register_profile(
@@ -145,6 +145,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> None:
     if item.path == _file_begun:
         return
     _file_begun = item.path
+    make_places.cache_clear()
     if len(gc.get_objects()) > MANY_OBJECTS:
         leave_to_no_collection()
 
@@ -162,13 +163,20 @@ def load_kernels() -> None:
 
 
 @functools.cache
-def make_room() -> None:
-    """Make what a device would wait for a latch to have: queues, many streams, and a first graph's room for nodes.
+def make_streams() -> None:
+    """Make many streams, which go again.
 
     In a process with some hundred streams, `cuStreamCreate` did not return on an H200 while a latch held another one.
-    Streams and graphs of other libraries take the driver's places for branches of graphs, too. aiocuda counts its own.
     """
     _ = [device.stream() for device in ac.devices() for _ in range(8 * QUEUES)]
+
+
+@functools.cache
+def make_places() -> None:
+    """Make room for graphs, once for each file, before the first latch holds a device: graphs would wait for that.
+
+    aiocuda does so by itself, for its own streams and graphs. Those of other libraries take places, too.
+    """
     for device in ac.devices():
         items = ac.zeros(PLACES, np.int32, device=device).sync()
         ac.zip(*(ac.fill(items[i : i + 1], 0) for i in range(PLACES))).graph().close()
@@ -187,7 +195,8 @@ class Latch:
     def hold(self, where: ac.Device | ac.Stream | int = 0) -> None:
         """Hold a stream, or all those of a device that the policy in force chooses from."""
         stream = where if isinstance(where, ac.Stream) else ac.Device(int(where)).stream()
-        make_room()
+        make_streams()
+        make_places()
         load_kernels()
         with ac.use(stream):
             self._held.append(self._kernel(self._flag.address, grid=1, block=1).submit())
