@@ -26,13 +26,19 @@ IDENTITY = bytes(range(128))
 HERE = 7  # of a message to oneself: an answer says that one was let in
 
 
+def begun(*arguments: Any, **options: Any) -> meeting.Line:
+    line = meeting.Line(*arguments, **options)
+    line.begin()
+    return line
+
+
 class Rank:
     """A rank that hears."""
 
     def __init__(self, place: meeting.Place, rank: int, size: int = 3, *, has_hub: bool = False) -> None:
         self.rank = rank
         self.heard: queue.Queue[Any] = queue.Queue()
-        self.line = meeting.Line(place, rank, size, self.heard.put, TIMEOUT_S, has_hub=has_hub)
+        self.line = begun(place, rank, size, self.heard.put, TIMEOUT_S, has_hub=has_hub)
         self.line.say(["waits", HERE])
         assert self.hears() == ["waits", HERE, ""]
 
@@ -156,7 +162,7 @@ def test_one_that_joins_after_the_end_is_told(place, ranks):
     ranks[0].line.say(["failed", "it was enough"])
     assert ranks[1].hears() == ["ended", "it was enough", ""]
     heard: queue.Queue[Any] = queue.Queue()
-    late = meeting.Line(place, 2, 3, heard.put, TIMEOUT_S)
+    late = begun(place, 2, 3, heard.put, TIMEOUT_S)
     assert heard.get(timeout=TIMEOUT_S) == ["ended", "it was enough", ""]
     late.close()
 
@@ -164,7 +170,7 @@ def test_one_that_joins_after_the_end_is_told(place, ranks):
 def refused(place: meeting.Place, rank: int, size: int) -> Any:
     """Return what a rank hears that may not join."""
     heard: queue.Queue[Any] = queue.Queue()
-    line = meeting.Line(place, rank, size, heard.put, TIMEOUT_S)
+    line = begun(place, rank, size, heard.put, TIMEOUT_S)
     line.wait_for_answer(TIMEOUT_S)
     what, reason, *_ = heard.get(timeout=TIMEOUT_S)
     line.close()
@@ -209,7 +215,7 @@ def test_an_id_that_is_used_again_is_told(place, ranks):
 def test_an_id_of_a_group_that_has_ended_says_so(opened):
     former = meeting.Place(opened.place.host, opened.place.port, "another secret", NEVER_S)  # whose port this one has
     heard: queue.Queue[Any] = queue.Queue()
-    line = meeting.Line(former, 0, 3, heard.put, TIMEOUT_S)
+    line = begun(former, 0, 3, heard.put, TIMEOUT_S)
     assert "does not know the id that rank 0 has" in heard.get(timeout=TIMEOUT_S)[1]
     line.close()
 
@@ -217,7 +223,7 @@ def test_an_id_of_a_group_that_has_ended_says_so(opened):
 def test_a_hub_that_does_not_answer_is_named():
     with socket.create_server(("127.0.0.1", 0)) as server:
         place = meeting.Place(*server.getsockname(), "secret", NEVER_S)
-        line = meeting.Line(place, 3, 4, lambda _: None, TIMEOUT_S)
+        line = begun(place, 3, 4, lambda _: None, TIMEOUT_S)
         with pytest.raises(CollectiveError, match=r"rank 3 has heard nothing for 0\.01 s from 127\.0\.0\.1"):
             line.wait_for_answer(0.01)
         line.close()
@@ -241,7 +247,7 @@ def test_words_that_are_not_understood_end_the_group(ranks):
 def test_who_speaks_is_not_held_up_by_a_hub_that_hears_nothing():
     with socket.create_server(("127.0.0.1", 0)) as server:
         place = meeting.Place(*server.getsockname(), "secret", NEVER_S)
-        line = meeting.Line(place, 0, 1, lambda _: None, TIMEOUT_S)
+        line = begun(place, 0, 1, lambda _: None, TIMEOUT_S)
         connection, _ = server.accept()
         speaks = threading.Thread(target=lambda: [line.say("x" * 30_000) for _ in range(1000)], daemon=True)
         speaks.start()
@@ -254,7 +260,7 @@ def test_who_speaks_is_not_held_up_by_a_hub_that_hears_nothing():
 def test_last_words_are_heard():
     with socket.create_server(("127.0.0.1", 0)) as server:
         place = meeting.Place(*server.getsockname(), "secret", NEVER_S)
-        line = meeting.Line(place, 0, 1, lambda _: None, TIMEOUT_S)
+        line = begun(place, 0, 1, lambda _: None, TIMEOUT_S)
         connection, _ = server.accept()
         for _ in range(300):
             line.say("x" * 30_000)  # more than the connection takes by itself
@@ -309,7 +315,7 @@ def test_a_hub_that_says_nothing_is_gone_after_four_looks():
     with socket.create_server(("127.0.0.1", 0)) as server:
         heard: queue.Queue[Any] = queue.Queue()
         place = meeting.Place(*server.getsockname(), "secret", NEVER_S)
-        line = meeting.Line(place, 3, 4, heard.put, TIMEOUT_S)
+        line = begun(place, 3, 4, heard.put, TIMEOUT_S)
         connection, _ = server.accept()
         for _ in range(4):
             line.look()
@@ -388,6 +394,7 @@ import os, sys
 from aiocuda._collective import meeting
 place, _ = meeting.Place.from_id(bytes.fromhex(sys.argv[1]))
 line = meeting.Line(place, 2, 3, print, 60)
+line.begin()
 line.say(["waits", 1])
 HOLDER
 sys.stdin.read()

@@ -13,8 +13,10 @@ import pytest
 
 import aiocuda as ac
 from aiocuda._collective.first_call import call_while
+from aiocuda._collective.meeting import Line
+from aiocuda._collective.watch import Watch
 from aiocuda._driver import nccl
-from aiocuda.collective import Group
+from aiocuda.collective import Group, unique_id
 from aiocuda.errors import CollectiveError
 
 pytest.importorskip("nccl.bindings")
@@ -121,6 +123,23 @@ def test_a_signal_loses_no_communicator_that_nccl_makes(monkeypatch, name):
     assert is_aborted.wait(TIMEOUT_S)  # by a thread
     monkeypatch.undo()
     Group.local([0]).close()
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("name", ["__init__", "begin"])
+@pytest.mark.parametrize("of", [Line, Watch])
+def test_a_signal_while_a_group_is_made_leaves_no_thread(monkeypatch, of, name):
+    """Its threads would say for ever that the rank is there."""
+    before = set(threading.enumerate())
+    monkeypatch.setattr(of, name, interrupted(getattr(of, name)))
+    with pytest.raises(KeyboardInterrupt):
+        Group.init(0, 1, unique_id())
+    for left in set(threading.enumerate()) - before:
+        if left.name.startswith("aiocuda-collective"):
+            left.join(TIMEOUT_S)
+            assert not left.is_alive()
+    monkeypatch.undo()
+    Group.init(0, 1, unique_id()).close()
 
 
 @pytest.mark.usefixtures("interruptible")

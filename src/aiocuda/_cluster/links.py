@@ -92,6 +92,7 @@ class Link:
         def reason() -> str | None:
             return self._reason or give_up() or (_LATE if time.monotonic() > deadline else None)
 
+        self._watch.begin()
         self._communicators.join(self._identity, reason)
         token = zeros(1, "uint8", device=self.stream.device).on(self.stream).sync()
         made = self._operation([token], "the first transfer")

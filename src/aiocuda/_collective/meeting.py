@@ -137,7 +137,7 @@ def _line(messages: list[bytes]) -> bytes:
 
 
 class Line:
-    """One rank's line to the hub.
+    """One rank's line to the hub, from `begin` on.
 
     Parameters
     ----------
@@ -186,7 +186,11 @@ class Line:
         self._saying = threading.Lock()
         self._later: deque[Any] = deque()  # both take no lock, also if a finalizer comes in the middle
         self._wake: queue.SimpleQueue[bool] = queue.SimpleQueue()  # False: the line has ended
-        self.say({"secret": place.secret, "rank": rank, "size": size, "board": has_board, "hub": has_hub})
+        self._hello = {"secret": place.secret, "rank": rank, "size": size, "board": has_board, "hub": has_hub}
+
+    def begin(self) -> None:
+        """Say who this is, and hear from now on. From now on the line must be closed."""
+        self.say(self._hello)
         for run, name in ((self._listen, "aiocuda-collective-line"), (self._beat, "aiocuda-collective-beats")):
             threading.Thread(target=run, name=name, daemon=True).start()
 

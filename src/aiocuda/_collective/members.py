@@ -85,15 +85,16 @@ class Members:
         self._is_closing = self._is_closed = False
         self._communicators = nccl.Communicators(devices, ranks, size)
         self._identity = identity
-        self._watch: Watch | None = None
         self._is_aborting = False
-        self._others: Others | None = None  # it may fail before it is made
-        if place is not None:
-            self._others = Others(place, ranks[0], size, devices[0], self.fail, timeout_s)
+        # Both have threads once they have begun, which is when somebody has this group who ends it.
         self._watch = Watch(self._communicators, self._watch_has_found, self._look)
+        self._others = Others(place, ranks[0], size, devices[0], self.fail, timeout_s) if place is not None else None
 
     def wait_until_ready(self, deadline: float) -> None:
-        """Wait until all ranks have joined and made a first call; `deadline` is a time of `time.monotonic`."""
+        """Wait until all ranks have joined and made a first call; `deadline` is a time of `time.monotonic`.
+
+        If it raises, the group must be closed.
+        """
 
         def give_up() -> str | None:
             if self._error is not None:
@@ -101,8 +102,9 @@ class Members:
             return self._late_to_join() if time.monotonic() > deadline else None
 
         try:
+            self._watch.begin()
             if self._others is not None:
-                self._others.wait_until_joined(self._timeout_s)
+                self._others.join(self._timeout_s)
                 self._raise_failure()
             call_while(functools.partial(self._join, give_up), give_up)
         except CollectiveError as error:
@@ -126,8 +128,7 @@ class Members:
         self._communicators.keep((sends, receives))
         with runtime.context_of(self.devices[0]):
             self.perform(self.streams[0], call, "the first call", self.promise(call), _native.Doubt(), sends, receives)
-        if self._watch is not None:
-            self._watch.wait_until_idle(threading.TIMEOUT_MAX)
+        self._watch.wait_until_idle(threading.TIMEOUT_MAX)
         self._raise_failure()
         self._communicators.keep(None)
 
@@ -173,7 +174,7 @@ class Members:
         waiting = self._others.waits_for() if self._others is not None else ""
         if waiting and self._others is not None and (kept := self._others.kept_by()):
             waiting += f"; {kept}"
-        first = self._watch.first() if self._watch is not None else None
+        first = self._watch.first()
         return waiting or (first.words if first is not None else "")
 
     def waits_for_now(self) -> str:
@@ -194,14 +195,13 @@ class Members:
             if self._is_closing:
                 return
             self._is_closing = True
-        watch = self._watch
         try:
-            is_in_time = watch is None or self._error is not None or watch.wait_until_idle(timeout_s, and_close=True)
+            is_in_time = self._error is not None or self._watch.wait_until_idle(timeout_s, and_close=True)
         except BaseException:  # a signal's: it can be closed again
             self._is_closing = False
             raise
         if not is_in_time:
-            first = watch.first() if watch is not None and self.is_local else None
+            first = self._watch.first() if self.is_local else None
             under_way = f", under way: {first.words}" if first is not None else ""
             self.fail(f"close() waited for {timeout_s:g} s, and aborted the group{under_way}")
         with self._lock:
@@ -213,10 +213,9 @@ class Members:
 
     def drop(self) -> None:
         """Let go of the ranks, which nobody uses any more: in peace, unless something is under way."""
-        if (watch := self._watch) is not None:
-            watch.settle()
-            if not watch.wait_until_idle(0, and_close=True):
-                self.fail(f"rank {self.ranks[0]} has dropped the group, and not closed it")
+        self._watch.settle()
+        if not self._watch.wait_until_idle(0, and_close=True):
+            self.fail(f"rank {self.ranks[0]} has dropped the group, and not closed it")
         with self._lock:
             if self._is_closing:
                 return
@@ -229,8 +228,7 @@ class Members:
             self._refuse_use(ClosedError(_CLOSED))
         else:  # by another thread, perhaps, just now; if this one ends the process, the others do not hear why
             self._have_told.wait(_TELLING_S)
-        if self._watch is not None:
-            self._watch.close()
+        self._watch.close()
         if self._others is not None:
             self._others.leave(in_peace=self._error is None)
         if self._error is None:
@@ -334,7 +332,7 @@ class Members:
             flight = Flight(words, doubt, self._events[0])
             if captured:
                 doubt.end()  # each launch has one of its own
-            elif self._watch is not None and not self._watch.add(flight):
+            elif not self._watch.add(flight):
                 self.require_usable()  # which it is no more
         except BaseException:
             doubt.end()
@@ -369,7 +367,7 @@ class Members:
         flight = Flight(
             f"a launch of the graph made at {place}", _native.Doubt(), events or _native.StreamEvents(device)
         )
-        if self._watch is not None and not self._watch.add(flight):
+        if not self._watch.add(flight):
             self.require_usable()  # which it is no more
 
         def launched(stream: int) -> None:
@@ -396,8 +394,7 @@ class Members:
         self._refuse_use(error)
         self._has_failed.set()
         # First those who wait must learn of it, then NCCL's kernels may end, and then what waits for an agreement.
-        if self._watch is not None:
-            self._watch.fail(lambda _: error)
+        self._watch.fail(lambda _: error)
         if others is not None and not are_told:
             others.tell(reason)
         self._have_told.set()

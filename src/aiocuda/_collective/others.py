@@ -115,14 +115,15 @@ class Others:
         has_board = self._board is not None
         self._line = Line(place, rank, size, self._hear, timeout_s, has_board=has_board, has_hub=has_hub(place))
 
-    def wait_until_joined(self, timeout_s: float) -> None:
-        """Wait until the hub has let this rank in, or the group has failed.
+    def join(self, timeout_s: float) -> None:
+        """Wait until the hub has let this rank in, or the group has failed. From now on the rank must leave.
 
         Raises
         ------
         CollectiveError
             The hub says nothing in that time.
         """
+        self._line.begin()
         self._line.wait_for_answer(timeout_s)
 
     def promise(self, call: Call, origin: str) -> Promise:

@@ -58,7 +58,7 @@ class Flight:
 
 
 class Watch:
-    """Looks after what is under way.
+    """Looks after what is under way, from `begin` on.
 
     Parameters
     ----------
@@ -81,6 +81,9 @@ class Watch:
         self._changed = threading.Condition()
         self._flights: deque[Flight] = deque()
         self._is_closed = False
+
+    def begin(self) -> None:
+        """Start the thread. From now on the watch must be closed."""
         threading.Thread(target=self._look, name="aiocuda-collective", daemon=True).start()
 
     def add(self, flight: Flight) -> bool:
