@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
@@ -340,7 +339,7 @@ def test_what_was_lent_to_a_lost_worker_is_let_go_of(run_once, well: Cluster):
     run_once(main)
 
 
-TRAINING_STEPS, KILLS, NAN = 20, 4, float("nan")
+TRAINING_STEPS, KILLS = 20, 4
 
 
 async def train(cluster: Cluster, steps: int, kill: Any) -> np.ndarray:

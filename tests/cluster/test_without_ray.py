@@ -1,4 +1,4 @@
-"""Clusters where Ray is not installed, each in a process of its own: the cluster of other tests asks Ray at any time."""
+"""Clusters where Ray is not installed, each in a process of its own: other tests' cluster asks Ray at any time."""
 
 from __future__ import annotations
 
