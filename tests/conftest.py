@@ -491,33 +491,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "soak: runs for minutes; only with -m soak")
 
 
-CLUSTER = "tests/cluster/"
-
-
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Have one process run all files that share a cluster: to start one takes seconds.
-
-    A test that ended its process is not run again: one that hangs would hang in each process that came after.
-    """
     if config.getoption("dist") != "loadfile":
         return None
-    from xdist.scheduler import LoadFileScheduling
+    sys.path.insert(0, str(Path(__file__).parent))
+    from xdist_files import Files
 
-    class Scheduling(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return CLUSTER if nodeid.startswith(CLUSTER) else super()._split_scope(nodeid)
-
-        def remove_node(self, node: Any) -> str | None:
-            for tests in self.assigned_work[node].values():
-                for test, has_run in tests.items():
-                    if not has_run:
-                        tests[test] = True
-                        super().remove_node(node)
-                        return test
-            return super().remove_node(node)
-
-    return Scheduling(config, log)
+    return Files(config, log)
 
 
 refused: dict[str, set[str]] = {}  # by test: which functions of the driver refuse what it asks on purpose
