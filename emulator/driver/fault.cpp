@@ -14,7 +14,10 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
+#include <mutex>
 #include <new>
+#include <utility>
 
 #include "abi/thread_memory.hpp"
 
@@ -36,21 +39,32 @@ struct Guard {
 [[gnu::tls_model("initial-exec")]] thread_local Guard* current_guard = nullptr;
 
 constexpr std::array fault_signals{SIGSEGV, SIGBUS, SIGFPE, SIGILL};
-struct sigaction previous_actions[NSIG];
+// By signal: what was there before this library, and what another library has put in this one's place since, if it has.
+struct sigaction before[NSIG];
+std::array<std::atomic<const struct sigaction*>, NSIG> since{};
 
-void chain(int signal, siginfo_t* info, void* context) {
-  const struct sigaction& previous = previous_actions[signal];
-  if ((previous.sa_flags & SA_SIGINFO) != 0) {
-    previous.sa_sigaction(signal, info, context);
-  } else if (previous.sa_handler == SIG_IGN && info->si_code <= 0) {
+// Another library's handler may end by calling the one that it found: this one.
+[[gnu::tls_model("initial-exec")]] thread_local bool is_chaining = false;
+
+void call(const struct sigaction& action, int signal, siginfo_t* info, void* context) {
+  if ((action.sa_flags & SA_SIGINFO) != 0) {
+    action.sa_sigaction(signal, info, context);
+  } else if (action.sa_handler == SIG_IGN && info->si_code <= 0) {
     // Sent by somebody, and ignored before us: still ignored.
-  } else if (previous.sa_handler == SIG_DFL || previous.sa_handler == SIG_IGN) {
+  } else if (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN) {
     // The default action: of a fault by executing it again, of a signal somebody sent by sending it.
-    sigaction(signal, &previous, nullptr);
+    sigaction(signal, &action, nullptr);
     if (info->si_code <= 0) raise(signal);
   } else {
-    previous.sa_handler(signal);
+    action.sa_handler(signal);
   }
+}
+
+void chain(int signal, siginfo_t* info, void* context) {
+  const struct sigaction* const later = is_chaining ? nullptr : since[static_cast<std::size_t>(signal)].load();
+  const bool was_chaining = std::exchange(is_chaining, true);
+  call(later != nullptr ? *later : before[signal], signal, info, context);
+  is_chaining = was_chaining;
 }
 
 void on_fault(int signal, siginfo_t* info, void* context) {
@@ -137,12 +151,54 @@ void poll_others() {
   ::sched_yield();
 }
 
-void install_fault_handlers() {
+namespace {
+
+struct sigaction own_action() {
   struct sigaction action{};
   action.sa_sigaction = &on_fault;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
   sigemptyset(&action.sa_mask);
-  for (const int signal : fault_signals) sigaction(signal, &action, &previous_actions[signal]);
+  return action;
+}
+
+bool is_own(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == &on_fault;
+}
+
+bool is_default(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) == 0 && action.sa_handler == SIG_DFL;
+}
+
+// Handlers read it at any time, so it stays where it is.
+const struct sigaction* kept(const struct sigaction& action) {
+  static auto* const all = new std::deque<struct sigaction>;
+  for (const struct sigaction& each : *all)
+    if (each.sa_flags == action.sa_flags && each.sa_sigaction == action.sa_sigaction) return &each;
+  return &all->emplace_back(action);
+}
+
+}  // namespace
+
+void install_fault_handlers() {
+  const struct sigaction own = own_action();
+  for (const int signal : fault_signals) sigaction(signal, &own, &before[signal]);
+}
+
+void keep_fault_handlers() {
+  static std::mutex one_at_a_time;
+  struct sigaction found{};
+  for (const int signal : fault_signals) {
+    sigaction(signal, nullptr, &found);
+    if (is_own(found)) [[likely]]
+      continue;
+    const std::lock_guard lock(one_at_a_time);
+    sigaction(signal, nullptr, &found);
+    if (is_own(found)) continue;
+    // Who has put the default action there has taken its own handler away.
+    since[static_cast<std::size_t>(signal)] = is_default(found) ? nullptr : kept(found);
+    const struct sigaction own = own_action();
+    sigaction(signal, &own, nullptr);
+  }
 }
 
 SignalStack::SignalStack() {

@@ -36,6 +36,10 @@ void poll_others();
 // Installs the handlers (once). Called by cuInit.
 void install_fault_handlers();
 
+// Installs them again if another library has put its own there, as Ray and Python's faulthandler do when they start.
+// Four system calls if not. Called by streams that begin, or have slept.
+void keep_fault_handlers();
+
 // Gives the calling thread a stack for its signal handlers while it lives: a kernel may have left no
 // room on its own. For the threads this library starts.
 class SignalStack {

@@ -8,6 +8,7 @@
 #include "capture/capture.hpp"
 #include "checking/checking.hpp"
 #include "event.hpp"
+#include "fault.hpp"
 #include "green_context.hpp"
 #include "host_function.hpp"
 #include "injection.hpp"
@@ -206,6 +207,7 @@ void Stream::run(Work& work) {
 }
 
 void Stream::loop() {
+  keep_fault_handlers();
   while (std::unique_ptr<Work> work = next()) {
     if (shuffle_) shuffle_->let_others_go();
     go_wrong_as_planned();
@@ -246,10 +248,12 @@ std::unique_ptr<Work> Stream::take_all() {
   const std::uint64_t done = completed_.load(std::memory_order_relaxed);
   spin_until([&] { return submitted_.load(std::memory_order_acquire) > done; }, spin_for_work);
   std::unique_lock lock(mutex_);
+  const bool sleeps = first_ == nullptr && !closed_;
   while (first_ == nullptr && !closed_) {
     parked_ = true;
     work_ready_.wait(lock);
   }
+  if (sleeps) keep_fault_handlers();
   parked_ = false;
   last_ = nullptr;
   return std::move(first_);
