@@ -194,7 +194,7 @@ void keep_fault_handlers() {
     const std::lock_guard lock(one_at_a_time);
     sigaction(signal, nullptr, &found);
     if (is_own(found)) continue;
-    // Who has put the default action there has taken its own handler away.
+    // A library that has ended leaves the default action. Its handler is not called any more.
     since[static_cast<std::size_t>(signal)] = is_default(found) ? nullptr : kept(found);
     const struct sigaction own = own_action();
     sigaction(signal, &own, nullptr);

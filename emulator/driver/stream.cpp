@@ -248,12 +248,11 @@ std::unique_ptr<Work> Stream::take_all() {
   const std::uint64_t done = completed_.load(std::memory_order_relaxed);
   spin_until([&] { return submitted_.load(std::memory_order_acquire) > done; }, spin_for_work);
   std::unique_lock lock(mutex_);
-  const bool sleeps = first_ == nullptr && !closed_;
   while (first_ == nullptr && !closed_) {
     parked_ = true;
     work_ready_.wait(lock);
+    keep_fault_handlers();
   }
-  if (sleeps) keep_fault_handlers();
   parked_ = false;
   last_ = nullptr;
   return std::move(first_);

@@ -439,30 +439,3 @@ def test_a_start_that_is_cancelled_leaves_nothing_reserved(run, well: Cluster):
     while "PENDING" in states():
         pass
     assert states().count("CREATED") == 1  # the cluster's own
-
-
-@pytest.mark.emulated_only
-def test_a_device_that_is_lost_in_a_process_that_has_ray_is_an_error(in_process):
-    """Ray handles the process' signals, and puts them back to the default when it ends."""
-    pytest.importorskip("ray")
-    ended = in_process(
-        """
-        import numpy as np, ray
-        import aiocuda as ac
-        fault = ac.kernel('extern "C" __global__ void fault(int* x) { *(int*)8 = 1; }', "fault")
-        arrays = [ac.zeros(4, np.int32, device=each).sync() for each in ac.devices()]
-
-        def lose(array):
-            try:
-                fault(array, grid=1, block=1).sync(60)
-            except ac.DeviceLostError:
-                print("lost")
-
-        ray.init(num_cpus=0, include_dashboard=False, log_to_driver=False)
-        lose(arrays[0])
-        ray.shutdown()
-        lose(arrays[1])
-        """
-    )
-    assert (ended.returncode, ended.stdout) == (0, "lost\nlost\n"), ended.stderr
-    assert ended.stderr.count("is lost with CUDA_ERROR_ILLEGAL_ADDRESS") == 2

@@ -17,11 +17,11 @@ extern "C" __global__ void access(int* x) { *(int*)8 = 1; }
 extern "C" __global__ void divide(int* x) { x[0] = x[2] / x[1]; }
 """
 access, divide = (ac.kernel(SOURCE, name) for name in ("access", "divide"))
-x = ac.zeros(4, np.int32).sync()
+arrays = [ac.zeros(4, np.int32, device=each).sync() for each in ac.devices()]
 
-def lose(kernel=access):
+def lose(kernel=access, device=0):
     try:
-        kernel(x, grid=1, block=1).sync(60)
+        kernel(arrays[device], grid=1, block=1).sync(60)
     except ac.DeviceLostError:
         print("lost", flush=True)
 '''
@@ -56,3 +56,15 @@ def test_a_handler_of_one_signal_hears_of_those_that_are_sent(in_process):
         "signal.raise_signal(signal.SIGFPE)\nprint('goes on')\n"
     )
     assert (ended.returncode, ended.stdout) == (0, "lost\nheard\ngoes on\n"), ended.stderr
+
+
+def test_ray_that_begins_and_ends_later_leaves_it_a_lost_device(in_process):
+    """It puts the signals back to the default when it ends."""
+    pytest.importorskip("ray")
+    ended = in_process(
+        BEGIN + "import ray\n"
+        "ray.init(num_cpus=0, include_dashboard=False, log_to_driver=False)\nlose()\n"
+        "ray.shutdown()\nlose(device=1)\n"
+    )
+    assert (ended.returncode, ended.stdout) == (0, "lost\nlost\n"), ended.stderr
+    assert ended.stderr.count("is lost with CUDA_ERROR_ILLEGAL_ADDRESS") == 2

@@ -215,13 +215,7 @@ end()
     )
 
 
-def test_streams_that_are_used_leave_room_for_graphs(runs_well: Program):
-    """A stream has a place in the driver's store, too, from its first work on."""
-    runs_well(
-        """
-device = ac.Device(0)
-graphs = [chain(device).graph() for _ in range(10)]
-streams = [device.stream() for _ in range(100)]
+USE_STREAMS = """
 for stream in streams:
     ac.fill(arrays[device], 0).sync_on(stream)
 graphs.append(chain(device).graph())  # the device is idle
@@ -229,6 +223,17 @@ begin_to_hold(device)
 graphs += [chain(device).graph() for _ in range(60)]
 end()
 """
+
+
+def test_streams_that_are_used_leave_room_for_graphs(runs_well: Program):
+    """A stream has a place in the driver's store, too, from its first work on."""
+    runs_well(
+        """
+device = ac.Device(0)
+graphs = [chain(device).graph() for _ in range(10)]
+streams = [device.stream() for _ in range(100)]
+"""
+        + USE_STREAMS
     )
 
 
@@ -239,13 +244,8 @@ def test_streams_that_are_used_later_leave_room_for_graphs(runs_well: Program):
 device = ac.Device(0)
 streams = [device.stream() for _ in range(200)]
 graphs = [chain(device).graph()]  # there is room now
-for stream in streams:
-    ac.fill(arrays[device], 0).sync_on(stream)
-graphs.append(chain(device).graph())  # the device is idle
-begin_to_hold(device)
-graphs += [chain(device).graph() for _ in range(60)]
-end()
 """
+        + USE_STREAMS
     )
 
 

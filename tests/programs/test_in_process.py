@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-
-TESTS = Path(__file__).parents[1]
 
 TESTED = """
 FAILS = "import sys; sys.exit(3)"
@@ -39,21 +33,13 @@ def test_of_a_quiet_program(in_process):
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def outcomes(tmp_path_factory: pytest.TempPathFactory, report_of: Callable[..., str]) -> dict[str, str]:
     """The outcome of each of those tests, by its name."""
     place = tmp_path_factory.mktemp("tested")
-    shutil.copy(TESTS / "conftest.py", place)
     (place / "test_tested.py").write_text(TESTED)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "-c", TESTS.parent / "pyproject.toml", place],
-        env={**{name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}, "COLUMNS": "999"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    found = re.findall(r"^(PASSED|FAILED|ERROR) \S*::(\w+)(.*)", done.stdout, re.MULTILINE)
-    assert found, done.stdout + done.stderr
+    report = report_of(place)
+    found = re.findall(r"^(PASSED|FAILED|ERROR) \S*::(\w+)(.*)", report, re.MULTILINE)
+    assert found, report
     return {name: outcome + reason for outcome, name, reason in sorted(found, reverse=True)}  # an error comes last
 
 
